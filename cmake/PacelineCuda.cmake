@@ -1,0 +1,23 @@
+# The CUDA switch. AUTO compiles CUDA code where nvcc is found; rooms below `device` never see it.
+
+set(PACELINE_CUDA_ENABLED OFF)
+if(NOT PACELINE_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(PACELINE_CUDA_ENABLED ON)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+    endif()
+    enable_language(CUDA)
+    # CMake 3.25 has no flag table for CUDA C++20 and would build C++17 silently.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_EXTENSIONS OFF)
+    find_package(CUDAToolkit REQUIRED)
+  elseif(PACELINE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "PACELINE_CUDA=ON, but no nvcc was found. Install the CUDA 13.0 toolkit or use -DPACELINE_CUDA=OFF.")
+  endif()
+endif()
+message(STATUS "Paceline CUDA code: ${PACELINE_CUDA_ENABLED}")

@@ -1,0 +1,68 @@
+# Finds what the rooms link to. Debian packages and wheels are named in tools/versions.env.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(PACELINE_CCACHE ccache)
+if(PACELINE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${PACELINE_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${PACELINE_CCACHE}")
+endif()
+
+function(paceline_need variable what)
+  if(NOT ${variable})
+    message(FATAL_ERROR "${what} was not found. `make setup` installs everything that the build needs.")
+  endif()
+endfunction()
+
+find_package(fmt QUIET)
+paceline_need(fmt_FOUND "fmt (libfmt-dev)")
+find_package(spdlog QUIET)
+paceline_need(spdlog_FOUND "spdlog (libspdlog-dev)")
+find_package(nlohmann_json QUIET)
+paceline_need(nlohmann_json_FOUND "nlohmann-json (nlohmann-json3-dev)")
+find_path(PACELINE_TOMLPP_INCLUDE toml++/toml.h)
+paceline_need(PACELINE_TOMLPP_INCLUDE "toml++ (libtomlplusplus-dev)")
+find_path(PACELINE_EXPECTED_INCLUDE tl/expected.hpp)
+paceline_need(PACELINE_EXPECTED_INCLUDE "tl::expected (libexpected-dev)")
+
+find_path(PACELINE_XXHASH_INCLUDE xxhash.h)
+find_library(PACELINE_XXHASH_LIBRARY xxhash)
+paceline_need(PACELINE_XXHASH_LIBRARY "xxHash (libxxhash-dev)")
+add_library(PACELINE_XXHASH INTERFACE)
+target_link_libraries(PACELINE_XXHASH INTERFACE "${PACELINE_XXHASH_LIBRARY}")
+
+find_path(PACELINE_DNNL_INCLUDE oneapi/dnnl/dnnl.h)
+find_library(PACELINE_DNNL_LIBRARY dnnl)
+paceline_need(PACELINE_DNNL_LIBRARY "oneDNN (libdnnl-dev)")
+# The OpenMP runtime is linked only so that workers can pin the library to one thread each.
+add_library(PACELINE_DNNL INTERFACE)
+target_link_libraries(PACELINE_DNNL INTERFACE "${PACELINE_DNNL_LIBRARY}" gomp)
+
+if(PACELINE_TESTS)
+  find_package(GTest QUIET)
+  paceline_need(GTest_FOUND "GoogleTest (libgtest-dev)")
+endif()
+
+# Arrow C++ from the pyarrow wheel: headers and two shared objects.
+file(STRINGS "${CMAKE_SOURCE_DIR}/tools/versions.env" PACELINE_ARROW_SO_LINE REGEX "^PACELINE_ARROW_SO=")
+string(REGEX REPLACE ".*\"([0-9]+)\".*" "\\1" PACELINE_ARROW_SO "${PACELINE_ARROW_SO_LINE}")
+file(GLOB PACELINE_PYARROW_DIR "${PACELINE_VENV}/lib/python3*/site-packages/pyarrow")
+paceline_need(PACELINE_PYARROW_DIR "The pyarrow wheel (in ${PACELINE_VENV})")
+foreach(lib arrow parquet)
+  set(so "${PACELINE_PYARROW_DIR}/lib${lib}.so.${PACELINE_ARROW_SO}")
+  if(NOT EXISTS "${so}")
+    message(FATAL_ERROR "${so} is missing: the pyarrow wheel has another version than tools/versions.env pins. "
+      "`make setup` installs the pinned one.")
+  endif()
+  add_library(paceline_lib${lib} SHARED IMPORTED)
+  set_target_properties(paceline_lib${lib} PROPERTIES IMPORTED_LOCATION "${so}")
+endforeach()
+add_library(paceline_arrow INTERFACE)
+target_include_directories(paceline_arrow SYSTEM INTERFACE "${PACELINE_PYARROW_DIR}/include")
+target_link_libraries(paceline_arrow INTERFACE paceline_libparquet paceline_libarrow)

@@ -1,0 +1,49 @@
+# One static library, one namespace and one test program per room (src/<room>).
+#   paceline_room(<room> ROOMS <rooms it may use> LIBS <libraries>)
+# *_test.cpp go to paceline_<room>_tests, everything else to paceline_<room>. A room without
+# sources yet is an interface library, so that rooms can be named before they are filled.
+
+add_library(paceline_flags INTERFACE)
+target_include_directories(paceline_flags INTERFACE "${CMAKE_SOURCE_DIR}/src")
+target_compile_features(paceline_flags INTERFACE cxx_std_20)
+target_compile_options(paceline_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wpedantic>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${PACELINE_WERROR}>>:-Werror>
+  $<$<COMPILE_LANGUAGE:CXX>:-march=${PACELINE_CPU_ARCH} -fopenmp-simd>)
+if(PACELINE_SANITIZE)
+  target_compile_options(paceline_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PACELINE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(paceline_flags INTERFACE -fsanitize=${PACELINE_SANITIZE})
+endif()
+find_package(Threads REQUIRED)
+target_link_libraries(paceline_flags INTERFACE Threads::Threads)
+
+function(paceline_room room)
+  cmake_parse_arguments(R "" "" "ROOMS;LIBS" ${ARGN})
+  set(dir "${CMAKE_SOURCE_DIR}/src/${room}")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cpp")
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${dir}/*.hpp")
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+  if(PACELINE_CUDA_ENABLED)
+    file(GLOB_RECURSE cuda CONFIGURE_DEPENDS "${dir}/*.cu")
+    list(APPEND sources ${cuda})
+  endif()
+  set(rooms ${R_ROOMS})
+  list(TRANSFORM rooms PREPEND paceline_)
+  if(sources)
+    add_library(paceline_${room} STATIC ${sources})
+    target_sources(paceline_${room} PUBLIC FILE_SET HEADERS BASE_DIRS "${CMAKE_SOURCE_DIR}/src" FILES ${headers})
+    target_link_libraries(paceline_${room} PUBLIC paceline_flags ${rooms} ${R_LIBS})
+    set_target_properties(paceline_${room} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  else()
+    add_library(paceline_${room} INTERFACE)
+    target_link_libraries(paceline_${room} INTERFACE paceline_flags ${rooms} ${R_LIBS})
+  endif()
+  if(PACELINE_TESTS AND tests)
+    add_executable(paceline_${room}_tests ${tests})
+    target_link_libraries(paceline_${room}_tests PRIVATE paceline_${room} GTest::gtest_main GTest::gmock)
+    gtest_discover_tests(paceline_${room}_tests TEST_PREFIX "${room}." PROPERTIES LABELS unit DISCOVERY_TIMEOUT 60)
+  endif()
+endfunction()

@@ -1,0 +1,24 @@
+// A place in the data. Counts rows, changes only at batch boundaries, knows nothing of batch
+// limits, ranks, readers or depth: a run may resume with other values of those.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace paceline::data {
+
+struct Position {
+  std::uint64_t fingerprint = 0;
+  std::uint64_t seed = 0;
+  std::int64_t shuffle_window = 0;
+  std::int64_t epoch = 0;     // 0-based
+  std::int64_t next_row = 0;  // of the epoch's global order
+  std::int64_t rows = 0;      // consumed since the start of the run, all epochs
+  std::int64_t batches = 0;   // consumed since the start of the run
+
+  friend bool operator==(const Position&, const Position&) = default;
+};
+
+}  // namespace paceline::data

@@ -1,0 +1,41 @@
+// Where rows come from: a list of blocks with row counts known without reading the data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "features/batch.hpp"
+#include "features/schema.hpp"
+
+namespace paceline::data {
+
+struct BlockInfo {
+  std::int64_t rows = 0;
+  std::int64_t first_row = 0;  // within the dataset
+  std::string where;           // "part-0003.parquet, row group 2": for messages
+};
+
+// A block may be empty. read() may be called from several threads at once, for any block.
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual const std::vector<BlockInfo>& blocks() const = 0;
+  virtual std::int64_t rows() const = 0;
+  // 64-bit digest of relative paths, sizes and row counts of every block.
+  virtual std::uint64_t fingerprint() const = 0;
+
+  // Decodes block `index` into `out`, reusing its memory. Errors name file, row group, column and,
+  // where it is one row's fault, the row within the file.
+  virtual Result<void> read(std::int64_t index, features::RowBlock& out) const = 0;
+};
+
+// Opens Parquet files: a directory (searched recursively), a file, a glob, or a list of these.
+// Reads footers only; checks that every file has the schema's columns with usable types.
+Result<std::unique_ptr<Source>> open_parquet(const std::vector<std::string>& paths,
+                                             const features::Schema& schema);
+
+}  // namespace paceline::data

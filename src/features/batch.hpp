@@ -1,0 +1,151 @@
+// The packed batch and how rows become examples of it.
+//
+// For each example [prefix | history | candidates]; all examples concatenated. Feature arrays are
+// struct-of-arrays in one allocation (one host-to-device copy), every array 256-byte aligned.
+//
+// Each token kind has its own dense index space: prefix kind p has one entry per example; history
+// entries of all examples are concatenated (cu_history), candidates likewise (cu_candidates). The
+// token index of an entry in the concatenation of examples follows from cu_tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/buffer.hpp"
+#include "core/error.hpp"
+#include "features/schema.hpp"
+
+namespace paceline::features {
+
+// Limits of a batch and of an example in it (config section [batch]).
+struct BatchLimits {
+  std::int32_t examples = 64;
+  std::int32_t tokens = 0;        // 0: examples x (prefix + history_len + candidates)
+  std::int32_t history_len = 64;  // newest kept
+  std::int32_t candidates = 8;    // first kept
+
+  static Result<BatchLimits> from_config(Config& config, const Schema& schema);
+};
+
+// Decoded values of one block of rows: what a source's read() fills and the cutter reads.
+// Lists of the history columns share history_offsets, lists of candidate columns candidate_offsets.
+struct ColumnValues {
+  std::vector<std::int64_t> ints;  // Element::kInt64, and kMask as bits
+  std::vector<float> floats;       // Element::kFloat
+};
+struct RowBlock {
+  std::int64_t rows = 0;
+  std::int64_t first_row = 0;                   // row number within the dataset
+  std::vector<std::int64_t> history_offsets;    // [rows + 1]
+  std::vector<std::int64_t> candidate_offsets;  // [rows + 1]
+  std::vector<ColumnValues> columns;            // parallel to Schema::columns()
+};
+
+// What cutting changed, counted since the batch was begun; the pipeline sums and prints it.
+struct CutCounts {
+  std::int64_t history_events_cut = 0;  // older than the newest history_len
+  std::int64_t candidates_cut = 0;      // beyond the first `candidates`
+  std::int64_t unknown_actions = 0;     // candidates with action bits that no action declares
+  std::int64_t unknown_categories = 0;  // category values outside [0, rows)
+  std::int64_t request_before_history = 0;
+};
+
+// Where each array lies in a batch's buffer. A pure function of schema and limits.
+class BatchLayout {
+ public:
+  BatchLayout(const Schema& schema, const BatchLimits& limits);
+
+  struct Array {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  struct FeatureArray {
+    Array array;  // kId int32[n][hashes]; kCategory, kBucket int32[n]; kNumber float[n]; kMultiHot
+                  // uint64[n]
+    Kind kind = Kind::kId;
+    int width = 1;  // hashes for kId, else 1
+  };
+
+  std::size_t total_bytes() const { return total_bytes_; }
+  const BatchLimits& limits() const { return limits_; }
+  int prefix_tokens() const { return prefix_tokens_; }
+  // Feature arrays of token kind k, parallel to Schema::kinds()[k].features.
+  const std::vector<FeatureArray>& features(int kind) const {
+    return features_[static_cast<std::size_t>(kind)];
+  }
+
+  Array cu_tokens, cu_history, cu_candidates;  // int32[examples + 1]
+  Array history_len, candidate_len;            // int32[examples]
+  Array positions;  // int32[tokens]: history i -> prefix + i, candidates -> prefix + history_len
+  Array actions;    // uint64[candidates]
+  std::vector<Array> targets;  // float[candidates] each
+  Array user_id, dataset_row;  // int64[examples]
+
+ private:
+  BatchLimits limits_;
+  int prefix_tokens_ = 0;
+  std::size_t total_bytes_ = 0;
+  std::vector<std::vector<FeatureArray>> features_;
+};
+
+// One batch in one buffer. The layout and the schema must outlive it.
+class Batch {
+ public:
+  explicit Batch(const BatchLayout& layout);
+
+  const BatchLayout& layout() const { return *layout_; }
+  std::int32_t examples() const { return examples_; }
+  std::int32_t tokens() const { return tokens_; }
+  std::int32_t history_tokens() const { return history_tokens_; }
+  std::int32_t candidate_tokens() const { return candidate_tokens_; }
+  // Entries of token kind k: examples for a prefix kind, else history or candidate tokens.
+  std::int32_t entries(int kind) const;
+
+  std::span<const std::int32_t> cu_tokens() const;
+  std::span<const std::int32_t> cu_history() const;
+  std::span<const std::int32_t> cu_candidates() const;
+  std::span<const std::int32_t> history_len() const;
+  std::span<const std::int32_t> candidate_len() const;
+  std::span<const std::int32_t> positions() const;
+  std::span<const std::uint64_t> actions() const;
+  std::span<const float> target(int index) const;
+  std::span<const std::int64_t> user_id() const;
+  std::span<const std::int64_t> dataset_row() const;
+
+  // Values of feature f of kind k, for all entries.
+  std::span<const std::int32_t> feature_int(int kind, int feature) const;
+  std::span<const float> feature_float(int kind, int feature) const;
+  std::span<const std::uint64_t> feature_mask(int kind, int feature) const;
+
+  const CutCounts& cuts() const { return cuts_; }
+  const std::byte* data() const { return buffer_.data(); }
+
+ private:
+  friend class BatchCutter;
+  const BatchLayout* layout_;
+  HostBuffer buffer_;
+  std::int32_t examples_ = 0, tokens_ = 0, history_tokens_ = 0, candidate_tokens_ = 0;
+  CutCounts cuts_;
+};
+
+// Writes rows into a batch one after the other. No allocation after construction.
+class BatchCutter {
+ public:
+  BatchCutter(const Schema& schema, const BatchLayout& layout);
+
+  void begin(Batch& batch);
+  // False when the row does not fit any more: the batch is complete without it. Into an empty
+  // batch every row fits that `tokens_of` allows.
+  bool append(const RowBlock& block, std::int64_t row);
+
+  // Tokens that this row takes after both cuts.
+  std::int64_t tokens_of(const RowBlock& block, std::int64_t row) const;
+
+ private:
+  const Schema* schema_;
+  const BatchLayout* layout_;
+  Batch* batch_ = nullptr;
+};
+
+}  // namespace paceline::features
