@@ -1,0 +1,61 @@
+// The `paceline` program.
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "commands.hpp"
+
+namespace {
+
+int report(const paceline::Error& error) {
+  std::fprintf(stderr, "paceline: %s\n", error.text().c_str());
+  return paceline::exit_code(error);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Paceline trains and serves transformer rankers on impression logs.", "paceline"};
+  app.set_version_flag("--version", PACELINE_VERSION);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::help);
+  app.footer("Exit codes: 0 done, 1 failed, 2 usage or config error, 130 stopped.");
+  paceline::app::Command chosen;
+  paceline::app::add_data(app, chosen);
+  paceline::app::add_train(app, chosen);
+  paceline::app::add_eval(app, chosen);
+  paceline::app::add_rank(app, chosen);
+  paceline::app::add_checkpoint(app, chosen);
+  paceline::app::add_doctor(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::CallForVersion& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "paceline: %s\nrun with --help for what is allowed\n", e.what());
+    return 2;
+  }
+  auto result = chosen();
+  return result ? *result : report(result.error());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0) {
+    std::fprintf(stderr,
+                 "paceline: this processor lacks AVX2 or FMA; this build needs x86-64-v3\n");
+    return 1;
+  }
+  paceline::app::block_stop_signals();
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return report(paceline::Error(
+        paceline::Code::kOutOfMemory,
+        "out of memory; smaller batch limits, table rows or shuffle_window need less"));
+  } catch (const std::exception& e) {
+    return report(paceline::Error(paceline::Code::kInternal, e.what()));
+  }
+}

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "commands.hpp"
+#include "telemetry/progress.hpp"
+#include "train/loaded_run.hpp"
+#include "train/trainer.hpp"
+
+namespace paceline::app {
+namespace {
+
+Result<int> train(const std::string& config_file, const std::vector<std::string>& overrides,
+                  const train::TrainOptions& options) {
+  PL_TRY(auto config, train::read_config(config_file, overrides));
+  const std::string run_dir = config.run_dir;
+  telemetry::Progress progress(stdout, telemetry::is_terminal(stdout));
+  PL_TRY(auto trainer, train::Trainer::create(std::move(config), options, progress));
+  progress.line(fmt::format("{} rows an epoch, {:.0f} MiB of weights, activations and batches",
+                            trainer->epoch_rows(),
+                            static_cast<double>(trainer->memory_bytes()) / 1048576.0));
+  Result<train::TrainSummary> summary = [&] {
+    const StopOnSignal on_signal([&] { trainer->request_stop(); });
+    return trainer->run();
+  }();
+  if (!summary) return Error(std::move(summary.error()));
+  if (summary->step == summary->first_step && summary->end == train::TrainEnd::kDone) {
+    fmt::print("{} is complete at step {}; nothing left to train\n", run_dir, summary->step);
+    return 0;
+  }
+  const double busy = summary->seconds - summary->save_seconds - summary->eval_seconds;
+  fmt::print(
+      "{} at step {}: {} examples in {:.1f} s, {:.0f} examples/s, waited {:.2f} % for data, "
+      "saving {:.2f} s, evaluation {:.2f} s{}\n",
+      summary->end == train::TrainEnd::kDone ? "done" : "stopped", summary->step, summary->examples,
+      summary->seconds, busy > 0 ? static_cast<double>(summary->examples) / busy : 0.0,
+      busy > 0 ? 100.0 * summary->wait_seconds / busy : 0.0, summary->save_seconds,
+      summary->eval_seconds,
+      summary->skipped_steps > 0
+          ? fmt::format(", {} steps skipped (not finite)", summary->skipped_steps)
+          : "");
+  fmt::print("run directory: {}\n", run_dir);
+  return summary->end == train::TrainEnd::kDone ? 0 : kExitStopped;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Command& chosen) {
+  struct Arguments {
+    std::string config;
+    std::vector<std::string> overrides;
+    train::TrainOptions options;
+  };
+  auto args = std::make_shared<Arguments>();
+  auto* command = app.add_subcommand(
+      "train", "Train; the same command again goes on from the newest complete checkpoint");
+  command->add_option("CONFIG", args->config, "TOML file, or a run directory to go on with")
+      ->required();
+  command->add_option("--set", args->overrides, "section.key=value, overrides the config")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_flag("--allow-changed-keys", args->options.allow_changed_keys,
+                    "go on although keys differ that a resume should not change");
+  command->footer("SIGINT or SIGTERM: the step is finished, the state saved, exit 130.");
+  command->callback([args, &chosen] {
+    chosen = [args] { return train(args->config, args->overrides, args->options); };
+  });
+}
+
+}  // namespace paceline::app

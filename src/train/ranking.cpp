@@ -1,0 +1,159 @@
+#include "train/ranking.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "data/score_writer.hpp"
+#include "data/source.hpp"
+
+namespace paceline::train {
+namespace {
+
+constexpr std::int32_t kTokensPerBatch = 8192;
+constexpr std::int32_t kExamplesPerBatch = 256;
+
+// One column of the output: an action's probability or a target's prediction.
+struct Output {
+  std::string name;
+  int index = 0;        // of the model's outputs
+  double weight = 0.0;  // in `score`
+};
+
+Result<std::vector<Output>> outputs_of(const features::Schema& schema, const RankOptions& options) {
+  std::vector<Output> outputs;
+  for (std::size_t a = 0; a < schema.actions().size(); ++a) {
+    const auto& action = schema.actions()[a];
+    if (!action.train) continue;
+    outputs.push_back({"score_" + action.name, static_cast<int>(a),
+                       options.weights.empty() ? action.score : 0.0});
+  }
+  for (const auto& [name, weight] : options.weights) {
+    const auto it = std::find_if(outputs.begin(), outputs.end(),
+                                 [&](const Output& o) { return o.name == "score_" + name; });
+    if (it == outputs.end()) {
+      std::string known;
+      for (const auto& o : outputs) known += (known.empty() ? "" : ", ") + o.name.substr(6);
+      return Error(Code::kInvalidArgument,
+                   fmt::format("weight of action \"{}\": the trained actions are {}", name, known));
+    }
+    it->weight = weight;
+  }
+  for (std::size_t t = 0; t < schema.targets().size(); ++t) {
+    outputs.push_back({"predicted_" + schema.targets()[t].name,
+                       static_cast<int>(schema.actions().size() + t), 0.0});
+  }
+  return outputs;
+}
+
+// A ranker and batch large enough for the examples seen so far.
+class Scorer {
+ public:
+  Scorer(const LoadedRun& run, const features::Schema& schema) : run_(run), schema_(schema) {}
+
+  // Scores every candidate of the block into `scores`, one vector per output.
+  Result<void> score(const features::RowBlock& block, const std::vector<Output>& outputs,
+                     std::vector<std::vector<float>>& scores, RankCounts& counts) {
+    grow(block);
+    for (auto& column : scores) column.clear();
+    for (std::int64_t row = 0; row < block.rows;) {
+      cutter_->begin(*batch_);
+      const std::int64_t first = row;
+      while (row < block.rows && cutter_->append(block, row)) ++row;
+      PL_CHECK(row > first, "a batch that takes any single example");
+      counts.history_events_cut += batch_->cuts().history_events_cut;
+      PL_TRY_VOID(score_batch(outputs, scores));
+    }
+    return {};
+  }
+
+ private:
+  void grow(const features::RowBlock& block) {
+    std::int64_t most = 1;
+    for (std::int64_t r = 0; r < block.rows; ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      most = std::max(most, block.candidate_offsets[i + 1] - block.candidate_offsets[i]);
+    }
+    if (ranker_ && most <= limits_.candidates) return;
+    limits_.candidates =
+        static_cast<std::int32_t>(std::max<std::int64_t>(most, run_.config.limits.candidates));
+    limits_.history_len = run_.config.limits.history_len;
+    limits_.examples = kExamplesPerBatch;
+    limits_.tokens = std::max(kTokensPerBatch,
+                              schema_.prefix_tokens() + limits_.history_len + limits_.candidates);
+    cutter_.reset();
+    batch_.reset();
+    ranker_.reset();
+    layout_ = std::make_unique<features::BatchLayout>(schema_, limits_);
+    ranker_ =
+        std::make_unique<model::Ranker>(run_.config.model, schema_, limits_, ops::cpu_ops(), false);
+    batch_ = std::make_unique<features::Batch>(*layout_);
+    cutter_ = std::make_unique<features::BatchCutter>(schema_, *layout_);
+  }
+
+  Result<void> score_batch(const std::vector<Output>& outputs,
+                           std::vector<std::vector<float>>& scores) {
+    const auto logits = ranker_->forward(*run_.ctx, run_.view(), *batch_);
+    const auto width = static_cast<std::size_t>(ranker_->outputs());
+    for (std::size_t c = 0; c < static_cast<std::size_t>(batch_->candidate_tokens()); ++c) {
+      double sum = 0.0;
+      for (std::size_t o = 0; o < outputs.size(); ++o) {
+        const float value = ranker_->activate(
+            outputs[o].index, logits[c * width + static_cast<std::size_t>(outputs[o].index)]);
+        if (!std::isfinite(value)) {
+          return Error(
+              Code::kCorruptData,
+              fmt::format("the model gives a score that is not finite ({})", outputs[o].name));
+        }
+        sum += outputs[o].weight * static_cast<double>(value);
+        scores[o].push_back(value);
+      }
+      if (scores.size() > outputs.size()) scores.back().push_back(static_cast<float>(sum));
+    }
+    return {};
+  }
+
+  const LoadedRun& run_;
+  const features::Schema& schema_;
+  features::BatchLimits limits_;
+  std::unique_ptr<features::BatchLayout> layout_;
+  std::unique_ptr<model::Ranker> ranker_;
+  std::unique_ptr<features::Batch> batch_;
+  std::unique_ptr<features::BatchCutter> cutter_;
+};
+
+}  // namespace
+
+Result<RankCounts> rank_file(const LoadedRun& run, const std::vector<std::string>& input,
+                             const std::filesystem::path& output, const RankOptions& options) {
+  const features::Schema schema = run.config.schema.without_labels();
+  PL_TRY(const auto outputs, outputs_of(schema, options));
+  PL_TRY(const auto source, data::open_parquet(input, schema));
+
+  std::vector<std::string> names;
+  for (const auto& o : outputs) names.push_back(o.name);
+  const bool weighted =
+      std::any_of(outputs.begin(), outputs.end(), [](const Output& o) { return o.weight != 0.0; });
+  if (weighted) names.emplace_back("score");
+  PL_TRY(auto writer, data::ScoreWriter::create(output, schema, names));
+
+  RankCounts counts;
+  Scorer scorer(run, schema);
+  features::RowBlock block;
+  std::vector<std::vector<float>> scores(names.size());
+  for (std::size_t b = 0; b < source->blocks().size(); ++b) {
+    if (options.stop()) return Error(Code::kCancelled, "ranking was stopped; nothing was written");
+    PL_TRY_VOID(source->read(static_cast<std::int64_t>(b), block));
+    PL_TRY_VOID(scorer.score(block, outputs, scores, counts));
+    PL_TRY_VOID(writer->append(block, scores));
+    counts.rows += block.rows;
+    counts.candidates += block.rows > 0 ? block.candidate_offsets.back() : 0;
+  }
+  PL_TRY_VOID(writer->finish());
+  PL_CHECK(counts.rows == source->rows(), "as many rows scored as read");
+  return counts;
+}
+
+}  // namespace paceline::train

@@ -1,0 +1,43 @@
+// The files of a run: config.toml, metrics.jsonl, eval.jsonl, a lock against a second trainer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace paceline::train {
+
+class RunDirectory {
+ public:
+  // Creates the directory and takes its lock (released by the kernel when the process ends).
+  // kUnavailable when another process trains in it, kIo when it cannot be written.
+  static Result<RunDirectory> open(const std::filesystem::path& dir);
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&& other) noexcept;
+  ~RunDirectory();
+
+  const std::filesystem::path& path() const { return path_; }
+
+  // Replaces config.toml atomically.
+  Result<void> write_config(const std::string& resolved) const;
+
+  // Drops lines of metrics.jsonl and eval.jsonl that are newer than `step`, torn ones too, so
+  // that a run which goes on from `step` writes each step once.
+  Result<void> forget_after(std::int64_t step);
+
+  // Appends one object as a line. Not synced to disk: a lost line is written again after a resume.
+  Result<void> append_metrics(const nlohmann::json& object);
+
+ private:
+  RunDirectory(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+  std::filesystem::path path_;
+  int lock_ = -1;
+};
+
+// Appends one object as a line to `file`.
+Result<void> append_json_line(const std::filesystem::path& file, const nlohmann::json& object);
+
+}  // namespace paceline::train

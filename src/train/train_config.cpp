@@ -1,0 +1,184 @@
+#include "train/train_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <string_view>
+#include <thread>
+
+namespace paceline::train {
+namespace {
+
+constexpr std::int64_t kMaxThreads = 1024;
+
+Result<DataConfig> read_data(Config& config, std::uint64_t run_seed) {
+  DataConfig d;
+  const std::vector<std::string> none;
+  PL_TRY(d.train, config.get_paths("data.train", none));
+  PL_TRY(d.valid, config.get_paths("data.valid", none));
+  PL_TRY(d.test, config.get_paths("data.test", none));
+  PL_TRY(const auto depth, config.get_int("data.depth", d.depth, {.min = 1, .max = 1024}));
+  PL_TRY(const auto readers, config.get_int("data.readers", d.readers, {.min = 1, .max = 256}));
+  PL_TRY(d.shuffle_window, config.get_int("data.shuffle_window", d.shuffle_window, {.min = 0}));
+  PL_TRY(const auto seed,
+         config.get_int("data.seed", static_cast<std::int64_t>(run_seed), {.min = 0}));
+  PL_TRY(d.stall_limit_s, config.get_number("data.stall_limit_s", d.stall_limit_s, {.min = 0.1}));
+  d.depth = static_cast<int>(depth);
+  d.readers = static_cast<int>(readers);
+  d.seed = static_cast<std::uint64_t>(seed);
+  return d;
+}
+
+Result<LoopConfig> read_loop(Config& config) {
+  LoopConfig l;
+  PL_TRY(l.epochs, config.get_int("train.epochs", l.epochs, {.min = 1}));
+  PL_TRY(l.max_steps, config.get_int("train.max_steps", l.max_steps, {.min = 0}));
+  PL_TRY(const auto seed, config.get_int("train.seed", 1, {.min = 0}));
+  PL_TRY(const auto threads, config.get_int("train.threads", 0, {.min = 0, .max = kMaxThreads}));
+  PL_TRY(l.device, config.get_choice("train.device", {"auto", "cpu", "cuda"}, l.device));
+  PL_TRY(l.overlap, config.get_bool("train.overlap", l.overlap));
+  PL_TRY(l.log_every, config.get_int("train.log_every", l.log_every, {.min = 1}));
+  PL_TRY(l.max_bad_steps, config.get_int("train.max_bad_steps", l.max_bad_steps, {.min = 1}));
+  l.seed = static_cast<std::uint64_t>(seed);
+  l.threads = static_cast<int>(threads);
+  if (l.device == "cuda") {
+    return config.invalid("train.device", "\"cuda\"",
+                          "\"cpu\" or \"auto\": this build has no CUDA ops for the ranker");
+  }
+  return l;
+}
+
+Result<EvalConfig> read_eval(Config& config, const DataConfig& data) {
+  EvalConfig e;
+  PL_TRY(e.every_steps, config.get_int("eval.every_steps", e.every_steps, {.min = 0}));
+  PL_TRY(e.split, config.get_choice("eval.split", {"train", "valid", "test"}, e.split));
+  PL_TRY(const auto bootstrap,
+         config.get_int("eval.bootstrap", e.bootstrap, {.min = 0, .max = 10000}));
+  e.bootstrap = static_cast<int>(bootstrap);
+  if (e.every_steps > 0 && !data.split(e.split)) {
+    return config.invalid("eval.every_steps", std::to_string(e.every_steps),
+                          fmt::format("0, or a data.{0} to evaluate on", e.split));
+  }
+  return e;
+}
+
+Result<CheckpointConfig> read_checkpoint(Config& config, const std::string& run_dir) {
+  CheckpointConfig c;
+  PL_TRY(c.dir, config.get_path("checkpoint.dir",
+                                (std::filesystem::path(run_dir) / "checkpoints").string()));
+  PL_TRY(c.every_steps, config.get_int("checkpoint.every_steps", c.every_steps, {.min = 0}));
+  PL_TRY(c.every_seconds,
+         config.get_number("checkpoint.every_seconds", c.every_seconds, {.min = 0}));
+  PL_TRY(const auto keep,
+         config.get_int("checkpoint.keep_last", c.keep_last, {.min = 1, .max = 1000000}));
+  c.keep_last = static_cast<int>(keep);
+  return c;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> DataConfig::split(const std::string& name) const {
+  const auto& paths = name == "train" ? train : name == "valid" ? valid : test;
+  if (name != "train" && name != "valid" && name != "test") {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("split \"{}\": allowed are train, valid and test", name));
+  }
+  if (paths.empty()) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("key data.{} is not set: the config names no data for this split", name));
+  }
+  return paths;
+}
+
+Result<TrainConfig> TrainConfig::from_config(Config& config) {
+  TrainConfig t;
+  PL_TRY(t.run_dir, config.get_path("run.dir"));
+  PL_TRY(t.loop, read_loop(config));
+  PL_TRY(t.data, read_data(config, t.loop.seed));
+  PL_TRY(t.schema, features::Schema::from_config(config));
+  PL_TRY(t.limits, features::BatchLimits::from_config(config, t.schema));
+  PL_TRY(t.model, model::ModelConfig::from_config(config));
+  PL_TRY(t.optimizer, OptimizerConfig::from_config(config));
+  PL_TRY(t.schedule, Schedule::from_config(config));
+  PL_TRY(t.eval, read_eval(config, t.data));
+  PL_TRY(t.checkpoint, read_checkpoint(config, t.run_dir));
+  PL_TRY_VOID(config.finish());
+  t.resolved = config.resolved();
+  t.values = config.values();
+  return t;
+}
+
+int TrainConfig::threads() const {
+  if (loop.threads > 0) return loop.threads;
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+data::BatchPipelineOptions TrainConfig::pipeline_options() const {
+  data::BatchPipelineOptions o;
+  o.limits = limits;
+  o.depth = data.depth;
+  o.readers = data.readers;
+  o.shuffle_window = data.shuffle_window;
+  o.seed = data.seed;
+  o.epochs = loop.epochs;
+  o.overlap = loop.overlap;
+  o.stall_limit_s = data.stall_limit_s;
+  return o;
+}
+
+KeyClass key_class(std::string_view key) {
+  // Longest prefix first. Data paths are free: the fingerprint of the rows decides.
+  constexpr std::array<std::pair<std::string_view, KeyClass>, 22> kClasses{{
+      {"train.seed", KeyClass::kFixed},
+      {"data.seed", KeyClass::kFixed},
+      {"data.shuffle_window", KeyClass::kFixed},
+      {"data.user_column", KeyClass::kFixed},
+      {"data.time_column", KeyClass::kFixed},
+      {"data.actions_column", KeyClass::kFixed},
+      {"features", KeyClass::kFixed},
+      {"actions", KeyClass::kFixed},
+      {"targets", KeyClass::kFixed},
+      {"model.", KeyClass::kFixed},
+      {"train.epochs", KeyClass::kReported},
+      {"train.max_steps", KeyClass::kReported},
+      {"train.max_bad_steps", KeyClass::kReported},
+      {"train.device", KeyClass::kReported},
+      {"batch.", KeyClass::kReported},
+      {"optimizer.", KeyClass::kReported},
+      {"schedule.", KeyClass::kReported},
+      {"checkpoint.", KeyClass::kReported},
+      {"train.", KeyClass::kFree},
+      {"data.", KeyClass::kFree},
+      {"eval.", KeyClass::kFree},
+      {"run.", KeyClass::kFree},
+  }};
+  for (const auto& [prefix, what] : kClasses) {
+    if (key.starts_with(prefix)) return what;
+  }
+  return KeyClass::kFixed;
+}
+
+std::vector<KeyChange> changed_keys(const std::vector<std::pair<std::string, std::string>>& saved,
+                                    const std::vector<std::pair<std::string, std::string>>& now) {
+  constexpr std::string_view kAbsent = "not set";
+  std::map<std::string, std::pair<std::string, std::string>> both;
+  for (const auto& [key, value] : saved) both[key] = {value, std::string(kAbsent)};
+  for (const auto& [key, value] : now) {
+    const auto [it, fresh] = both.try_emplace(key, std::string(kAbsent), value);
+    if (!fresh) it->second.second = value;
+  }
+  std::vector<KeyChange> changes;
+  for (const auto& [key, values] : both) {
+    const KeyClass what = key_class(key);
+    if (what != KeyClass::kFree && values.first != values.second) {
+      changes.push_back({key, values.first, values.second, what});
+    }
+  }
+  return changes;
+}
+
+}  // namespace paceline::train

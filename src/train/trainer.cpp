@@ -1,0 +1,332 @@
+#include "train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "core/clock.hpp"
+#include "core/log.hpp"
+#include "model/ranker.hpp"
+#include "telemetry/progress.hpp"
+#include "train/evaluate.hpp"
+#include "train/run_directory.hpp"
+#include "train/run_state.hpp"
+
+namespace paceline::train {
+
+struct Trainer::Impl {
+  Impl(TrainConfig c, TrainOptions o, telemetry::Progress& p, RunDirectory run,
+       std::unique_ptr<data::Source> s)
+      : config(std::move(c)),
+        options(std::move(o)),
+        progress(p),
+        directory(std::move(run)),
+        source(std::move(s)),
+        pool(config.threads()),
+        ctx(pool),
+        ranker(config.model, config.schema, config.limits, ops::cpu_ops(), true),
+        weights(ranker.layout().size(), config.schema.table_rows(), config.model.table_width),
+        dense_grad(static_cast<std::size_t>(ranker.layout().size()) * sizeof(float)),
+        table_grad(static_cast<std::size_t>(ranker.max_lookups() * config.model.table_width) *
+                   sizeof(float)),
+        optimizer(config.optimizer, ranker.layout(), ops::cpu_ops(), ranker.max_lookups()) {}
+
+  Result<void> restore();
+  Result<void> check_config(const RunState& saved) const;
+  Result<void> open_eval_source();
+  Result<TrainSummary> loop();
+  Result<void> train_batch(data::BatchPipeline::Lease& lease, double wait_s,
+                           Clock::time_point start);
+  Result<void> after_step(TrainSummary& summary);
+  Result<void> log_step(const features::Batch& batch, double loss, const StepOutcome& outcome,
+                        double factor, double step_s, double wait_s);
+  void show(double loss);
+  Result<void> run_evaluation(TrainSummary& summary);
+  Result<void> save(TrainSummary& summary);
+  double run_progress(std::int64_t rows) const {
+    const auto all = static_cast<double>(config.loop.epochs) * static_cast<double>(source->rows());
+    return all > 0 ? static_cast<double>(rows) / all : 1.0;
+  }
+  model::Weights view() const { return {weights.dense(), weights.table()}; }
+
+  TrainConfig config;
+  TrainOptions options;
+  telemetry::Progress& progress;
+  RunDirectory directory;
+  std::unique_ptr<data::Source> source;
+  std::unique_ptr<data::Source> eval_source;
+  pipeline::TaskPool pool;
+  ops::Context ctx;
+  model::Ranker ranker;
+  ModelState weights;
+  HostBuffer dense_grad, table_grad;
+  Optimizer optimizer;
+  std::unique_ptr<data::BatchPipeline> batches;
+  std::atomic<bool> stop{false};
+
+  RunState run;
+  std::int64_t saved_step = -1;
+  Clock::time_point saved_at{};
+  Clock::time_point loop_start{};
+  std::int64_t loop_examples = 0;
+  double loop_wait_s = 0.0;
+  double idle_s = 0.0;  // evaluation and saving: left out of the rate
+  double last_loss = 0.0;
+};
+
+Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Trainer::~Trainer() = default;
+
+Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOptions options,
+                                                 telemetry::Progress& progress) {
+  PL_TRY(const auto paths, config.data.split("train"));
+  PL_TRY(auto source, data::open_parquet(paths, config.schema));
+  PL_TRY(auto directory, RunDirectory::open(config.run_dir));
+  std::unique_ptr<Trainer> trainer(new Trainer(std::make_unique<Impl>(
+      std::move(config), std::move(options), progress, std::move(directory), std::move(source))));
+  auto& t = *trainer->impl_;
+  PL_TRY_VOID(t.open_eval_source());
+  PL_TRY_VOID(t.restore());
+  PL_TRY(t.batches, data::BatchPipeline::create(*t.source, t.config.schema,
+                                                t.config.pipeline_options(), t.run.position));
+  t.run.position = t.batches->offsets_to_commit();
+  PL_TRY_VOID(t.directory.write_config(t.config.resolved));
+  PL_TRY_VOID(t.directory.forget_after(t.run.counters.step));
+  return trainer;
+}
+
+Result<void> Trainer::Impl::open_eval_source() {
+  if (config.eval.every_steps == 0) return {};
+  PL_TRY(const auto paths, config.data.split(config.eval.split));
+  PL_TRY(eval_source, data::open_parquet(paths, config.schema));
+  return {};
+}
+
+Result<void> Trainer::Impl::check_config(const RunState& saved) const {
+  std::string refused;
+  for (const auto& change : changed_keys(saved.config, config.values)) {
+    if (change.what == KeyClass::kFixed && !options.allow_changed_keys) {
+      refused += fmt::format("\n  {}: the run has {}, the config has {}", change.key, change.was,
+                             change.is);
+    } else {
+      log::info(
+          fmt::format("{} changed at this resume: {} -> {}", change.key, change.was, change.is));
+    }
+  }
+  if (refused.empty()) return {};
+  return Error(Code::kInvalidArgument,
+               fmt::format("{} was trained with other values of keys that may not change:{}\n"
+                           "use another run.dir, or --allow-changed-keys to go on all the same",
+                           config.run_dir, refused));
+}
+
+Result<void> Trainer::Impl::restore() {
+  run.config = config.values;
+  auto loaded = checkpoint::load_newest(config.checkpoint.dir);
+  if (!loaded) {
+    if (loaded.error().code() != Code::kNotFound) return Error(std::move(loaded.error()));
+    model::initialize(ranker.layout(), config.loop.seed, weights.dense());
+    model::initialize_table(config.loop.seed, config.model.table_width, weights.table());
+    return {};
+  }
+  PL_TRY(const RunState saved, state_from_json(loaded->state));
+  PL_TRY_VOID(check_config(saved));
+  PL_TRY(run, from_loaded(*loaded, ranker.layout(), weights));
+  run.config = config.values;
+  saved_step = run.counters.step;
+  progress.line(fmt::format("going on from {} (step {}, {} examples trained)",
+                            loaded->path.string(), run.counters.step, run.counters.examples));
+  return {};
+}
+
+Result<TrainSummary> Trainer::run() {
+  auto summary = impl_->loop();
+  impl_->progress.finish();
+  return summary;
+}
+
+Result<TrainSummary> Trainer::Impl::loop() {
+  TrainSummary summary;
+  summary.first_step = run.counters.step;
+  loop_start = saved_at = Clock::now();
+  const auto finish = [&]() -> Result<TrainSummary> {
+    if (run.counters.step != saved_step) PL_TRY_VOID(save(summary));
+    summary.step = run.counters.step;
+    summary.examples = loop_examples;
+    summary.skipped_steps = run.counters.skipped_steps;
+    summary.seconds = seconds_since(loop_start);
+    summary.wait_seconds = loop_wait_s;
+    return summary;
+  };
+
+  while (config.loop.max_steps == 0 || run.counters.step < config.loop.max_steps) {
+    if (stop.load(std::memory_order_relaxed)) {
+      summary.end = TrainEnd::kStopped;
+      return finish();
+    }
+    const auto start = Clock::now();
+    auto fetched = batches->next_batch();
+    const double wait_s = seconds_since(start);
+    if (!fetched) {
+      // What was trained before the error is kept.
+      PL_TRY_VOID(finish());
+      return Error(std::move(fetched.error()));
+    }
+    if (fetched->state == data::FetchState::kEnd) break;
+    if (fetched->state == data::FetchState::kStopped) continue;
+    if (auto trained = train_batch(fetched->lease, wait_s, start); !trained) {
+      PL_TRY_VOID(finish());
+      return Error(std::move(trained.error()));
+    }
+    PL_TRY_VOID(after_step(summary));
+  }
+  return finish();
+}
+
+Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, double wait_s,
+                                        Clock::time_point start) {
+  const features::Batch& batch = lease.batch();
+  auto& counters = run.counters;
+  const double factor =
+      config.schedule.factor(run_progress(run.position.rows), run_progress(lease.position().rows));
+  ranker.forward(ctx, view(), batch);
+  const double loss = ranker.loss(ctx, batch, {});
+  const auto lookups = ranker.lookups();
+  const auto table_grads = table_grad.as<float>().subspan(
+      0, lookups.size() * static_cast<std::size_t>(config.model.table_width));
+  ranker.backward(ctx, view(), batch, {dense_grad.as<float>(), table_grads});
+  const StepOutcome outcome =
+      optimizer.step(ctx, weights, {dense_grad.as<float>(), table_grads, lookups}, loss, factor);
+
+  ++counters.step;
+  counters.examples += batch.examples();
+  counters.tokens += batch.tokens();
+  loop_examples += batch.examples();
+  loop_wait_s += wait_s;
+  last_loss = loss;
+  lease.mark_trained();
+  run.position = batches->offsets_to_commit();
+  if (options.on_batch) options.on_batch(batch.dataset_row());
+
+  counters.bad_in_a_row = outcome.applied ? 0 : counters.bad_in_a_row + 1;
+  if (!outcome.applied) {
+    ++counters.skipped_steps;
+    log::warning(
+        fmt::format("step {}: loss {} or gradient norm {} is not finite; the batch is skipped "
+                    "({} in a row)",
+                    counters.step, loss, outcome.grad_norm, counters.bad_in_a_row));
+  }
+  if (counters.step % config.loop.log_every == 0 || !outcome.applied) {
+    PL_TRY_VOID(log_step(batch, loss, outcome, factor, seconds_since(start), wait_s));
+  }
+  lease.give_back();
+  show(loss);
+  if (counters.bad_in_a_row >= config.loop.max_bad_steps) {
+    return Error(
+        Code::kInternal,
+        fmt::format("step {}: {} steps in a row had a non-finite loss or gradient "
+                    "(train.max_bad_steps = {}); a lower optimizer.lr or a check of the number "
+                    "columns may help",
+                    counters.step, counters.bad_in_a_row, config.loop.max_bad_steps));
+  }
+  return {};
+}
+
+Result<void> Trainer::Impl::log_step(const features::Batch& batch, double loss,
+                                     const StepOutcome& outcome, double factor, double step_s,
+                                     double wait_s) {
+  nlohmann::json line;
+  line["step"] = run.counters.step;
+  line["epoch"] = run.position.epoch;
+  // JSON has no NaN: a loss that is not finite is written as null.
+  line["loss"] = loss;
+  line["examples"] = run.counters.examples;
+  line["tokens"] = run.counters.tokens;
+  line["lr"] = config.optimizer.lr * factor;
+  line["grad_norm"] = outcome.grad_norm;
+  line["applied"] = outcome.applied;
+  line["step_ms"] = step_s * 1e3;
+  line["wait_ms"] = {{"batches", wait_s * 1e3}};
+  line["examples_per_s"] = step_s > 0 ? batch.examples() / step_s : 0.0;
+  return directory.append_metrics(line);
+}
+
+void Trainer::Impl::show(double loss) {
+  telemetry::ProgressSample s;
+  const double busy_s = seconds_since(loop_start) - idle_s;
+  s.step = run.counters.step;
+  s.epochs = config.loop.epochs;
+  s.epoch = std::min(run.position.epoch, s.epochs - 1);
+  s.loss = loss;
+  s.examples_per_s = busy_s > 0 ? static_cast<double>(loop_examples) / busy_s : 0.0;
+  s.wait_share = busy_s > 0 ? loop_wait_s / busy_s : 0.0;
+  s.fraction = run_progress(run.position.rows);
+  const double left = (1.0 - s.fraction) * static_cast<double>(config.loop.epochs) *
+                      static_cast<double>(source->rows());
+  s.eta_s = s.examples_per_s > 0 ? left / s.examples_per_s : 0.0;
+  progress.update(s);
+}
+
+Result<void> Trainer::Impl::after_step(TrainSummary& summary) {
+  const std::int64_t step = run.counters.step;
+  const auto& c = config.checkpoint;
+  // The evaluation comes first: a kill before the save repeats both, a kill after it neither.
+  if (config.eval.every_steps > 0 && step % config.eval.every_steps == 0) {
+    PL_TRY_VOID(run_evaluation(summary));
+  }
+  const bool by_steps = c.every_steps > 0 && step % c.every_steps == 0;
+  const bool by_time = c.every_seconds > 0 && seconds_since(saved_at) >= c.every_seconds;
+  if (by_steps || by_time) PL_TRY_VOID(save(summary));
+  return {};
+}
+
+Result<void> Trainer::Impl::run_evaluation(TrainSummary& summary) {
+  const auto start = Clock::now();
+  auto metrics = evaluate(config, config.eval.split, *eval_source, ranker, view(), ctx,
+                          [this] { return stop.load(std::memory_order_relaxed); });
+  const double took = seconds_since(start);
+  summary.eval_seconds += took;
+  idle_s += took;
+  if (!metrics) {
+    // A stop during an evaluation ends the evaluation, not the save that follows.
+    if (metrics.error().code() == Code::kCancelled) return {};
+    return Error(std::move(metrics.error()));
+  }
+  PL_TRY_VOID(append_eval(config.run_dir, run.counters.step, *metrics));
+  progress.line(metrics_table(*metrics));
+  return {};
+}
+
+Result<void> Trainer::Impl::save(TrainSummary& summary) {
+  const auto start = Clock::now();
+  PL_TRY_VOID(checkpoint::publish(config.checkpoint.dir, to_content(run, weights, ranker.layout()))
+                  .context("saving the state of the run"));
+  saved_step = run.counters.step;
+  PL_TRY_VOID(checkpoint::prune(config.checkpoint.dir, config.checkpoint.keep_last));
+  saved_at = Clock::now();
+  const double took = seconds_since(start);
+  summary.save_seconds += took;
+  idle_s += took;
+  return {};
+}
+
+void Trainer::request_stop() {
+  impl_->stop.store(true, std::memory_order_relaxed);
+  impl_->batches->stop();
+}
+
+std::int64_t Trainer::epoch_rows() const { return impl_->source->rows(); }
+
+std::size_t Trainer::memory_bytes() const {
+  const auto& t = *impl_;
+  const auto floats = static_cast<std::size_t>(3 * t.ranker.layout().size() +
+                                               t.weights.table_rows * (t.weights.table_width + 1));
+  return floats * sizeof(float) + t.ranker.memory_bytes() + t.dense_grad.size_bytes() +
+         t.table_grad.size_bytes() +
+         t.batches->layout().total_bytes() * static_cast<std::size_t>(t.config.data.depth + 2);
+}
+
+}  // namespace paceline::train
