@@ -25,6 +25,7 @@ struct BatchLimits {
   std::int32_t history_len = 64;  // newest kept
   std::int32_t candidates = 8;    // first kept
 
+  // Fills in `tokens` when it is 0. Keys: batch.examples, .tokens, .history_len, .candidates.
   static Result<BatchLimits> from_config(Config& config, const Schema& schema);
 };
 
@@ -44,11 +45,14 @@ struct RowBlock {
 
 // What cutting changed, counted since the batch was begun; the pipeline sums and prints it.
 struct CutCounts {
-  std::int64_t history_events_cut = 0;  // older than the newest history_len
-  std::int64_t candidates_cut = 0;      // beyond the first `candidates`
-  std::int64_t unknown_actions = 0;     // candidates with action bits that no action declares
-  std::int64_t unknown_categories = 0;  // category values outside [0, rows)
-  std::int64_t request_before_history = 0;
+  std::int64_t history_events_cut = 0;      // older than the newest history_len
+  std::int64_t candidates_cut = 0;          // beyond the first `candidates`
+  std::int64_t unknown_actions = 0;         // candidates with action bits that no action declares
+  std::int64_t unknown_categories = 0;      // category values outside [0, rows)
+  std::int64_t request_before_history = 0;  // rows whose newest kept event is after the request
+
+  CutCounts& operator+=(const CutCounts& other);
+  friend bool operator==(const CutCounts&, const CutCounts&) = default;
 };
 
 // Where each array lies in a batch's buffer. A pure function of schema and limits.
@@ -123,6 +127,16 @@ class Batch {
 
  private:
   friend class BatchCutter;
+  template <typename T>
+  T* at(const BatchLayout::Array& array) {
+    return reinterpret_cast<T*>(buffer_.data() + array.offset);
+  }
+  template <typename T>
+  std::span<const T> view(const BatchLayout::Array& array, std::int64_t count) const {
+    return {reinterpret_cast<const T*>(buffer_.data() + array.offset),
+            static_cast<std::size_t>(count)};
+  }
+
   const BatchLayout* layout_;
   HostBuffer buffer_;
   std::int32_t examples_ = 0, tokens_ = 0, history_tokens_ = 0, candidate_tokens_ = 0;
@@ -143,9 +157,23 @@ class BatchCutter {
   std::int64_t tokens_of(const RowBlock& block, std::int64_t row) const;
 
  private:
+  // Entries [begin, begin + count) of the block's lists (or the row itself) become entries from
+  // `first` on of a token kind.
+  struct Slice {
+    std::int64_t begin = 0;
+    std::int64_t count = 0;
+    std::int64_t row = 0;
+    std::int64_t first = 0;
+  };
+  void write_feature(const TokenFeature& feature, const BatchLayout::FeatureArray& to,
+                     const RowBlock& block, const Slice& slice);
+  void write_kind(int kind, const RowBlock& block, const Slice& slice);
+  void write_labels(const RowBlock& block, const Slice& slice);
+
   const Schema* schema_;
   const BatchLayout* layout_;
   Batch* batch_ = nullptr;
+  int event_time_column_ = kNoColumn;  // history column that is compared with the request's time
 };
 
 }  // namespace paceline::features
