@@ -17,12 +17,16 @@ struct ModelConfig {
   int table_width = 32;
   double rope_base = 10000.0;
   double norm_eps = 1e-5;
-  bool causal = false;
-  ops::SoftCap cap_kind = ops::SoftCap::kNone;
-  double cap = 0.0;
+  bool causal = false;                          // history rows do not read later ones
+  ops::SoftCap cap_kind = ops::SoftCap::kNone;  // "none", "tanh" or "soft_sign"
+  double cap = 0.0;                             // of attention logits; above 0 with a cap_kind
 
-  // Refuses impossible sizes (heads not divisible, head_dim not a multiple of 8, zero, ...).
+  // Keys model.<field>, all optional. Refuses impossible sizes: zero or huge ones, query_heads
+  // that key_heads does not divide, a head_dim that is not a multiple of 8, a cap without its kind.
   static Result<ModelConfig> from_config(Config& config);
+
+  int query_width() const { return query_heads * head_dim; }
+  int key_width() const { return key_heads * head_dim; }
 };
 
 }  // namespace paceline::model
