@@ -307,8 +307,12 @@ void BatchCutter::write_labels(const RowBlock& block, const Slice& s) {
   }
   const auto& targets = schema_->targets();
   for (std::size_t t = 0; t < targets.size(); ++t) {
-    std::copy_n(block.columns[to_size(targets[t].column)].floats.data() + s.begin, s.count,
-                batch_->at<float>(layout_->targets[t]) + s.first);
+    float* out = batch_->at<float>(layout_->targets[t]) + s.first;
+    if (targets[t].column == kNoColumn) {
+      std::fill_n(out, s.count, 0.0F);
+    } else {
+      std::copy_n(block.columns[to_size(targets[t].column)].floats.data() + s.begin, s.count, out);
+    }
   }
 }
 

@@ -425,4 +425,17 @@ Result<Schema> Schema::from_config(Config& config) {
   return s;
 }
 
+Schema Schema::without_labels() const {
+  Schema s = *this;
+  int last = std::max(s.user_column_, s.time_column_);
+  for (const auto& kind : s.kinds_) {
+    for (const auto& f : kind.features) last = std::max({last, f.column, f.minus_column});
+  }
+  // Columns of labels alone follow those of the features.
+  s.columns_.resize(static_cast<std::size_t>(last) + 1);
+  s.actions_column_ = kNoColumn;
+  for (auto& target : s.targets_) target.column = kNoColumn;
+  return s;
+}
+
 }  // namespace paceline::features

@@ -94,6 +94,10 @@ class Schema {
   // (duplicate names, bits beyond 63, no candidate feature, log2 and a list of boundaries, ...).
   static Result<Schema> from_config(Config& config);
 
+  // The same features without the columns of actions and targets: to score rows whose answers are
+  // not known. Batches cut with it have no actions and zero targets.
+  Schema without_labels() const;
+
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<TokenKind>& kinds() const { return kinds_; }
   const std::vector<Action>& actions() const { return actions_; }
