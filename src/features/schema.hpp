@@ -70,7 +70,7 @@ struct Action {
 // A regression target on candidates (dwell), e.g. ranker.md A6.
 struct Target {
   std::string name;
-  int column = kNoColumn;
+  int column = kNoColumn;  // kNoColumn without labels
   TargetLoss loss = TargetLoss::kSigmoidMae;
   double cap = 30.0;
   double weight = 0.1;
@@ -96,6 +96,10 @@ class Schema {
 
   // The same features without the columns of actions and targets: to score rows whose answers are
   // not known. Batches cut with it have no actions and zero targets.
+  Schema without_labels() const;
+
+  // The same features, actions and targets over rows without labels (ranking): columns that only
+  // actions or targets read are gone, and batches carry zeros in their place.
   Schema without_labels() const;
 
   const std::vector<Column>& columns() const { return columns_; }
