@@ -438,40 +438,4 @@ Schema Schema::without_labels() const {
   return s;
 }
 
-Schema Schema::without_labels() const {
-  Schema s = *this;
-  std::vector<int> place(columns_.size(), kNoColumn);
-  const auto need = [&place](int column) {
-    if (column != kNoColumn) place[static_cast<std::size_t>(column)] = 0;
-  };
-  need(user_column_);
-  need(time_column_);
-  for (const auto& kind : kinds_) {
-    for (const auto& f : kind.features) {
-      need(f.column);
-      need(f.minus_column);
-    }
-  }
-  s.columns_.clear();
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    if (place[c] == kNoColumn) continue;
-    place[c] = static_cast<int>(s.columns_.size());
-    s.columns_.push_back(columns_[c]);
-  }
-  const auto move = [&place](int& column) {
-    if (column != kNoColumn) column = place[static_cast<std::size_t>(column)];
-  };
-  move(s.user_column_);
-  move(s.time_column_);
-  for (auto& kind : s.kinds_) {
-    for (auto& f : kind.features) {
-      move(f.column);
-      move(f.minus_column);
-    }
-  }
-  s.actions_column_ = kNoColumn;
-  for (auto& t : s.targets_) t.column = kNoColumn;
-  return s;
-}
-
 }  // namespace paceline::features

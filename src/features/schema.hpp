@@ -98,10 +98,6 @@ class Schema {
   // not known. Batches cut with it have no actions and zero targets.
   Schema without_labels() const;
 
-  // The same features, actions and targets over rows without labels (ranking): columns that only
-  // actions or targets read are gone, and batches carry zeros in their place.
-  Schema without_labels() const;
-
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<TokenKind>& kinds() const { return kinds_; }
   const std::vector<Action>& actions() const { return actions_; }
