@@ -16,7 +16,9 @@ namespace paceline::data {
 // (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
 class Permutation {
  public:
+  // n < 2^62.
   Permutation(std::uint64_t n, std::uint64_t seed, std::uint32_t stream, std::uint64_t tweak);
+  static Permutation identity(std::uint64_t n);
   std::uint64_t operator()(std::uint64_t i) const;  // i < n
   std::uint64_t size() const { return n_; }
 

@@ -29,7 +29,8 @@ class Source {
   virtual std::uint64_t fingerprint() const = 0;
 
   // Decodes block `index` into `out`, reusing its memory. Errors name file, row group, column and,
-  // where it is one row's fault, the row within the file.
+  // where it is one row's fault, the row within the file. A call that hangs may outlive the source:
+  // after it has waited for I/O it must not touch the source object.
   virtual Result<void> read(std::int64_t index, features::RowBlock& out) const = 0;
 };
 

@@ -1,0 +1,228 @@
+#include <arrow/io/file.h>
+#include <fmt/format.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <xxhash.h>
+
+#include <new>
+#include <utility>
+
+#include "data/dataset_files.hpp"
+#include "data/parquet_column.hpp"
+#include "data/source.hpp"
+
+namespace paceline::data {
+namespace {
+
+using features::Shape;
+
+// Runs `body` and turns what Parquet and Arrow throw into errors.
+template <typename Body>
+auto guarded(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const parquet::ParquetStatusException& e) {
+    const auto status = e.status();
+    return Error(status.IsOutOfMemory() ? Code::kOutOfMemory
+                 : status.IsIOError()   ? Code::kIo
+                                        : Code::kCorruptData,
+                 status.message());
+  } catch (const parquet::ParquetException& e) {
+    return Error(Code::kCorruptData, e.what());
+  } catch (const std::bad_alloc&) {
+    return Error(Code::kOutOfMemory, "no memory for its values");
+  } catch (const std::exception& e) {
+    return Error(Code::kCorruptData, e.what());
+  }
+}
+
+Error at(Error error, const std::string& where) {
+  return Error(error.code(), fmt::format("{}: {}", where, error.message()), error.at());
+}
+
+parquet::ReaderProperties reader_properties() {
+  parquet::ReaderProperties properties;
+  properties.set_page_checksum_verification(true);
+  return properties;
+}
+
+struct OpenedFile {
+  DatasetFile file;
+  std::shared_ptr<parquet::FileMetaData> footer;
+  std::vector<ParquetColumn> columns;  // parallel to the schema's
+};
+
+struct Block {
+  std::size_t file = 0;
+  int row_group = 0;
+  std::int64_t first_row = 0;  // within the file
+};
+
+Result<std::unique_ptr<parquet::ParquetFileReader>> open_file(
+    const DatasetFile& file, const std::shared_ptr<parquet::FileMetaData>& footer) {
+  auto stream = arrow::io::ReadableFile::Open(file.path);
+  if (!stream.ok()) {
+    return Error(Code::kIo, fmt::format("{}: {}", file.path, stream.status().message()));
+  }
+  auto opened = guarded([&]() -> Result<std::unique_ptr<parquet::ParquetFileReader>> {
+    return parquet::ParquetFileReader::Open(*stream, reader_properties(), footer);
+  });
+  if (!opened) {
+    return Error(opened.error().code(),
+                 fmt::format("{} ({} bytes): not a complete Parquet file: {}", file.path,
+                             file.bytes, opened.error().message()));
+  }
+  return opened;
+}
+
+// Everything that reads use, shared so that a read that hangs may outlive its source.
+struct Files {
+  std::vector<OpenedFile> files;
+  std::vector<Block> places;
+  std::vector<BlockInfo> blocks;
+  std::int64_t rows = 0;
+  std::uint64_t fingerprint = 0;
+
+  Result<void> add(const DatasetFile& file, const features::Schema& schema);
+  Result<void> read(std::int64_t index, features::RowBlock& out) const;
+  Result<void> read_columns(const OpenedFile& file, const Block& place,
+                            parquet::RowGroupReader& group, features::RowBlock& out) const;
+};
+
+Result<void> Files::add(const DatasetFile& file, const features::Schema& schema) {
+  if (file.bytes == 0) {
+    return Error(Code::kCorruptData,
+                 fmt::format("{}: found 0 bytes, allowed is a Parquet file", file.path));
+  }
+  PL_TRY(auto reader, open_file(file, nullptr));
+  OpenedFile opened{file, reader->metadata(), {}};
+  for (const auto& column : schema.columns()) {
+    auto matched = match_column(*opened.footer->schema(), column);
+    if (!matched) return at(std::move(matched.error()), file.path);
+    opened.columns.push_back(std::move(*matched));
+  }
+  std::int64_t first_row = 0;
+  for (int g = 0; g < opened.footer->num_row_groups(); ++g) {
+    const std::int64_t n = opened.footer->RowGroup(g)->num_rows();
+    if (n < 0 || n > opened.footer->num_rows() - first_row) {
+      return Error(Code::kCorruptData,
+                   fmt::format("{}, row group {}: found {} rows, but the file declares {} in all",
+                               file.path, g, n, opened.footer->num_rows()));
+    }
+    places.push_back({files.size(), g, first_row});
+    blocks.push_back({n, rows, fmt::format("{}, row group {}", file.path, g)});
+    first_row += n;
+    rows += n;
+  }
+  files.push_back(std::move(opened));
+  return {};
+}
+
+// Over relative path, size and the row count of every block, each preceded by its length or count.
+std::uint64_t digest(const Files& dataset) {
+  std::string bytes;
+  const auto add_number = [&bytes](std::int64_t n) {
+    bytes.append(reinterpret_cast<const char*>(&n), sizeof n);
+  };
+  std::size_t block = 0;
+  for (std::size_t f = 0; f < dataset.files.size(); ++f) {
+    const auto& opened = dataset.files[f];
+    const auto& relative = opened.file.relative;
+    add_number(static_cast<std::int64_t>(relative.size()));
+    bytes += relative;
+    add_number(opened.file.bytes);
+    add_number(opened.footer->num_row_groups());
+    for (; block < dataset.places.size() && dataset.places[block].file == f; ++block) {
+      add_number(dataset.blocks[block].rows);
+    }
+  }
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+Result<void> Files::read(std::int64_t index, features::RowBlock& out) const {
+  PL_CHECK(index >= 0 && index < static_cast<std::int64_t>(blocks.size()), "a block of the source");
+  const auto b = static_cast<std::size_t>(index);
+  const Block& place = places[b];
+  const OpenedFile& file = files[place.file];
+  out.rows = blocks[b].rows;
+  out.first_row = blocks[b].first_row;
+  out.columns.resize(file.columns.size());
+  const auto ends = static_cast<std::size_t>(out.rows) + 1;
+  out.history_offsets.assign(ends, 0);
+  out.candidate_offsets.assign(ends, 0);
+  PL_TRY(auto reader, open_file(file.file, file.footer));
+  auto done = guarded([&]() -> Result<void> {
+    return read_columns(file, place, *reader->RowGroup(place.row_group), out);
+  });
+  if (!done) return at(std::move(done.error()), blocks[b].where);
+  return {};
+}
+
+Result<void> Files::read_columns(const OpenedFile& file, const Block& place,
+                                 parquet::RowGroupReader& group, features::RowBlock& out) const {
+  bool history_known = false;
+  bool candidates_known = false;
+  for (std::size_t c = 0; c < file.columns.size(); ++c) {
+    const ParquetColumn& column = file.columns[c];
+    const bool history = column.wanted.shape == Shape::kHistoryList;
+    const bool candidates = column.wanted.shape == Shape::kCandidateList;
+    auto& offsets = history ? out.history_offsets : out.candidate_offsets;
+    const bool first = (history && !history_known) || (candidates && !candidates_known);
+    const std::int64_t hint = group.metadata()->ColumnChunk(column.leaf)->num_values();
+    auto done = guarded([&]() -> Result<void> {
+      const auto reader = group.Column(column.leaf);
+      return read_column(*reader, column, out.rows, place.first_row, hint, first, offsets,
+                         out.columns[c]);
+    });
+    if (!done) {
+      const auto& message = done.error().message();
+      if (message.starts_with("column ")) return done;
+      return at(std::move(done.error()), "column " + column.wanted.name);
+    }
+    history_known = history_known || history;
+    if (candidates && !candidates_known) {
+      candidates_known = true;
+      for (std::size_t r = 0; r + 1 < offsets.size(); ++r) {
+        if (offsets[r] == offsets[r + 1]) {
+          return Error(
+              Code::kCorruptData,
+              fmt::format("column {}, row {} (rows count from 0): found no candidates, "
+                          "allowed is at least one",
+                          column.wanted.name, place.first_row + static_cast<std::int64_t>(r)));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+class ParquetSource final : public Source {
+ public:
+  explicit ParquetSource(std::shared_ptr<const Files> files) : files_(std::move(files)) {}
+
+  const std::vector<BlockInfo>& blocks() const override { return files_->blocks; }
+  std::int64_t rows() const override { return files_->rows; }
+  std::uint64_t fingerprint() const override { return files_->fingerprint; }
+
+  Result<void> read(std::int64_t index, features::RowBlock& out) const override {
+    const auto files = files_;  // see Files
+    return files->read(index, out);
+  }
+
+ private:
+  std::shared_ptr<const Files> files_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Source>> open_parquet(const std::vector<std::string>& paths,
+                                             const features::Schema& schema) {
+  PL_TRY(const auto found, find_files(paths));
+  auto files = std::make_shared<Files>();
+  for (const auto& file : found) PL_TRY_VOID(files->add(file, schema));
+  files->fingerprint = digest(*files);
+  return std::unique_ptr<Source>(std::make_unique<ParquetSource>(std::move(files)));
+}
+
+}  // namespace paceline::data
