@@ -3,6 +3,7 @@
 #   format   clang-format 14
 #   layers   includes against the table of rooms
 #   docs     paths, symbols and figures that the documents name
+#   clang    the program compiles and links with clang 14, warnings as errors
 #   dev      all tests with ASan and UBSan, but those labelled "slow"
 #   tsan     tests of the rooms with threads, with ThreadSanitizer
 #   release  everything as users build it, with CUDA where nvcc is found; every header on its own
@@ -10,7 +11,7 @@
 # names of the lanes that failed.
 source "$(dirname "$0")/env.sh"
 
-readonly all_lanes="format layers docs dev tsan release"
+readonly all_lanes="format layers docs clang dev tsan release"
 readonly lanes=${*:-$all_lanes}
 readonly thread_rooms="pipeline data checkpoint train"
 readonly logs=build/logs
@@ -35,7 +36,7 @@ record() {
 configure() {
   local preset=$1
   shift
-  quietly $logs/"$preset"_configure.log cmake --preset "$preset" -DPACELINE_TESTS=ON "$@"
+  quietly $logs/"$preset"_configure.log cmake --preset "$preset" "$@"
 }
 
 # build PRESET TARGETS...
@@ -69,6 +70,8 @@ format_lane() { tools/check_format.sh; }
 layers_lane() { python3 tools/check_layers.py --self-test && python3 tools/check_layers.py; }
 docs_lane() { python3 tools/check_docs.py --self-test && python3 tools/check_docs.py; }
 
+clang_lane() { configure clang && build clang all; }
+
 dev_lane() { configure dev && build dev all && run_tests dev -LE slow; }
 
 tsan_lane() {
@@ -80,7 +83,7 @@ tsan_lane() {
 }
 
 release_lane() {
-  configure release -DPACELINE_CUDA=AUTO && build release all all_verify_interface_header_sets
+  configure release -DPACELINE_CUDA=AUTO -DPACELINE_TESTS=ON && build release all all_verify_interface_header_sets
 }
 
 readonly start=$EPOCHREALTIME
