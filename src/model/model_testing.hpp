@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@
 #include "features/schema.hpp"
 #include "model/model_config.hpp"
 #include "model/ranker.hpp"
-#include "pipeline/task_pool.hpp"
+#include "ops/testing/numeric.hpp"
 
 namespace paceline::model::testing {
 
@@ -217,8 +216,8 @@ struct TestWeights {
   Weights view() const { return {dense, table}; }
 };
 
-inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+inline ::testing::AssertionResult same_bits(std::span<const float> a, std::span<const float> b) {
+  return ops::testing::same_bits<float>(a, b);
 }
 
 // One forward, loss and backward with a ranker of its own.

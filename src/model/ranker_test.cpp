@@ -10,6 +10,7 @@
 
 #include "model/model_testing.hpp"
 #include "model/ranker_ref.hpp"
+#include "ops/testing/numeric.hpp"
 
 namespace paceline::model {
 namespace {
@@ -114,20 +115,21 @@ class RankerNumerics : public ::testing::TestWithParam<Case> {
     return m;
   }
 
+  template <typename F>
   struct Gradients {
-    std::vector<double> dense, rows;
+    std::vector<F> dense, rows;
     double loss = 0.0;
   };
   template <typename F>
-  Gradients gradients() const {
+  Gradients<F> gradients() const {
     auto& tape = ref::Tape<F>::current();
     tape.nodes.clear();
     const auto m = reference<ref::Var<F>>(true);
     const auto loss = m.loss(batch_);
     const auto g = tape.gradient(loss.node);
-    Gradients out;
+    Gradients<F> out;
     const auto of = [&](const ref::Var<F>& v) {
-      return v.node < 0 ? 0.0 : static_cast<double>(g[static_cast<std::size_t>(v.node)]);
+      return v.node < 0 ? F{0} : g[static_cast<std::size_t>(v.node)];
     };
     for (const auto& v : m.dense) out.dense.push_back(of(v));
     for (const auto& v : m.rows) out.rows.push_back(of(v));
@@ -137,39 +139,16 @@ class RankerNumerics : public ::testing::TestWithParam<Case> {
   }
 };
 
-// Each value within a few times what naive fp32 loses anywhere in the tensor, and rounding noise
-// of its largest value.
-void expect_close(const std::string& what, std::span<const float> got, std::span<const double> want,
-                  std::span<const double> naive) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  double naive_error = 0.0, largest = 0.0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    naive_error = std::max(naive_error, std::abs(naive[i] - want[i]));
-    largest = std::max(largest, std::abs(want[i]));
-  }
-  const double bound = 2.0 * naive_error + 1e-6 * largest + 1e-12;
-  std::size_t worst = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    ASSERT_TRUE(std::isfinite(got[i])) << what << " [" << i << "]";
-    if (std::abs(got[i] - want[i]) > std::abs(got[worst] - want[worst])) worst = i;
-  }
-  if (want.empty()) return;
-  EXPECT_LE(std::abs(got[worst] - want[worst]), bound)
-      << what << " [" << worst << "] is " << got[worst] << " instead of " << want[worst]
-      << "; naive fp32 is off by " << naive_error << ", the largest value is " << largest;
-}
-
-template <typename T>
-std::vector<double> values(const std::vector<T>& v) {
-  return {v.begin(), v.end()};
-}
+// Several ops in a row: more roundings than one op has.
+constexpr ops::testing::Tolerance kTolerance{.k = 2.0, .noise_ulps = 16.0, .relative_l2 = 1e-5};
 
 TEST_P(RankerNumerics, LogitsAndLossAreThoseOfTheReference) {
   const Step step = testing::run_step(world_, weights_.view(), batch_);
   const auto exact = reference<double>(false);
   const auto naive = reference<float>(false);
   EXPECT_EQ(step.lookups, exact.lookups(batch_));
-  expect_close("logits", step.logits, values(exact.logits(batch_)), values(naive.logits(batch_)));
+  EXPECT_TRUE(ops::testing::near_reference(step.logits, exact.logits(batch_), naive.logits(batch_),
+                                           kTolerance));
   const double loss = exact.loss(batch_);
   EXPECT_NEAR(step.loss, loss, 1e-5 * std::abs(loss));
   double sum = 0.0;
@@ -179,15 +158,17 @@ TEST_P(RankerNumerics, LogitsAndLossAreThoseOfTheReference) {
 
 TEST_P(RankerNumerics, GradientsAreThoseOfTheReference) {
   const Step step = testing::run_step(world_, weights_.view(), batch_);
-  const Gradients exact = gradients<double>();
-  const Gradients naive = gradients<float>();
+  const auto exact = gradients<double>();
+  const auto naive = gradients<float>();
   for (const auto& spec : world_.layout->specs()) {
     const auto at = static_cast<std::size_t>(spec.offset);
     const auto n = static_cast<std::size_t>(spec.count);
-    expect_close(spec.name, std::span(step.d_dense).subspan(at, n),
-                 std::span(exact.dense).subspan(at, n), std::span(naive.dense).subspan(at, n));
+    EXPECT_TRUE(ops::testing::near_reference(std::span(step.d_dense).subspan(at, n),
+                                             std::span(exact.dense).subspan(at, n),
+                                             std::span(naive.dense).subspan(at, n), kTolerance))
+        << spec.name;
   }
-  expect_close("table rows", step.d_rows, exact.rows, naive.rows);
+  EXPECT_TRUE(ops::testing::near_reference(step.d_rows, exact.rows, naive.rows, kTolerance));
   // The gaps between tensors stay zero.
   std::vector<float> gaps = step.d_dense;
   for (const auto& spec : world_.layout->specs()) {
@@ -197,7 +178,7 @@ TEST_P(RankerNumerics, GradientsAreThoseOfTheReference) {
 }
 
 TEST_P(RankerNumerics, ReferenceGradientsAreCentralDifferences) {
-  const Gradients exact = gradients<double>();
+  const auto exact = gradients<double>();
   auto m = reference<double>(false);
   constexpr double kStep = 1e-5;
   const auto check = [&](const std::string& what, double& parameter, double want, double largest) {
