@@ -1,0 +1,572 @@
+#include "core/config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#endif
+#include <toml++/toml.h>
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+namespace paceline {
+namespace fs = std::filesystem;
+namespace {
+
+// One step of a dotted key: a name, or an index into an array.
+struct Step {
+  std::string name;
+  std::size_t index = 0;
+  bool is_index = false;
+};
+
+std::optional<std::vector<Step>> split_key(std::string_view key) {
+  std::vector<Step> steps;
+  std::size_t i = 0;
+  while (i < key.size()) {
+    if (key[i] == '[') {
+      const std::size_t end = key.find(']', i);
+      Step step;
+      step.is_index = true;
+      if (end == std::string_view::npos || steps.empty()) return {};
+      const auto parsed = std::from_chars(key.data() + i + 1, key.data() + end, step.index);
+      if (parsed.ec != std::errc{} || parsed.ptr != key.data() + end) return {};
+      steps.push_back(step);
+      i = end + 1;
+      if (i < key.size() && key[i] == '.') ++i;
+    } else {
+      const std::size_t end = std::min(key.find_first_of(".[", i), key.size());
+      if (end == i) return {};
+      steps.push_back({std::string(key.substr(i, end - i)), 0, false});
+      i = end < key.size() && key[end] == '.' ? end + 1 : end;
+    }
+  }
+  if (steps.empty() || key.back() == '.') return {};
+  return steps;
+}
+
+const toml::node* step_into(const toml::node* node, const Step& step) {
+  if (node == nullptr) return nullptr;
+  if (step.is_index) {
+    const auto* array = node->as_array();
+    return array != nullptr && step.index < array->size() ? array->get(step.index) : nullptr;
+  }
+  const auto* table = node->as_table();
+  return table != nullptr ? table->get(step.name) : nullptr;
+}
+
+const toml::node* find(const toml::table& root, std::string_view key) {
+  const auto steps = split_key(key);
+  if (!steps) return nullptr;
+  const toml::node* node = &root;
+  for (const auto& step : *steps) node = step_into(node, step);
+  return node;
+}
+
+// The shortest text that reads back to the same value, with a point or exponent.
+std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  std::string text(buffer, end);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string string_text(std::string_view value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') {
+      text += '\\';
+      text += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      text += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text + '"';
+}
+
+template <typename T, typename F>
+std::string list_text(const std::vector<T>& values, F&& one) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + one(values[i]);
+  return text + "]";
+}
+
+std::string key_text(const std::string& name) {
+  const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+  return bare ? name : string_text(name);
+}
+
+std::string describe(const toml::node& node) {
+  if (const auto* s = node.as_string()) return string_text(s->get()) + " (string)";
+  if (const auto* i = node.as_integer()) return std::to_string(i->get()) + " (integer)";
+  if (const auto* f = node.as_floating_point()) return number_text(f->get()) + " (number)";
+  if (const auto* b = node.as_boolean()) return b->get() ? "true (boolean)" : "false (boolean)";
+  if (const auto* a = node.as_array()) return fmt::format("a list of {}", a->size());
+  if (node.is_table()) return "a table";
+  return "a date or time";
+}
+
+std::string range_text(std::string_view what, const std::string& min, const std::string& max) {
+  if (!min.empty() && !max.empty()) return fmt::format("{} from {} to {}", what, min, max);
+  if (!min.empty()) return fmt::format("{} >= {}", what, min);
+  if (!max.empty()) return fmt::format("{} <= {}", what, max);
+  return std::string(what);
+}
+
+std::string allowed_text(IntRange r) {
+  const IntRange all;
+  return range_text("an integer", r.min == all.min ? "" : std::to_string(r.min),
+                    r.max == all.max ? "" : std::to_string(r.max));
+}
+
+std::string allowed_text(NumberRange r) {
+  return range_text("a number", std::isinf(r.min) ? "" : fmt::format("{}", r.min),
+                    std::isinf(r.max) ? "" : fmt::format("{}", r.max));
+}
+
+bool has_scheme(const std::string& path) { return path.find("://") != std::string::npos; }
+
+// Replaces every [number] by [], so that a key of one entry is known for all of them.
+std::string without_indices(std::string_view key) {
+  std::string out;
+  bool inside = false;
+  for (const char c : key) {
+    if (c == '[') inside = true;
+    if (!inside || c == '[') out += c;
+    if (c == ']') {
+      inside = false;
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+struct Config::Impl {
+  std::string name;
+  fs::path base_dir;
+  toml::table root;
+  // What was asked for and the value used, in order; a key asked for twice counts once.
+  std::vector<std::pair<std::string, std::string>> used;
+  std::set<std::string, std::less<>> asked;
+  std::map<std::string, std::size_t, std::less<>> tables;  // [[key]]: how many
+
+  std::string place(std::string_view key) const {
+    const toml::node* node = paceline::find(root, key);
+    const auto line = node != nullptr ? node->source().begin.line : 0;
+    return line > 0 ? fmt::format("{}:{}", name, line) : name;
+  }
+
+  Error invalid(std::string_view key, std::string_view found, std::string_view allowed) const {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{}: key {}: found {}, allowed: {}", place(key), key, found, allowed));
+  }
+
+  void note(std::string_view key, std::string value) {
+    if (asked.emplace(key).second) used.emplace_back(std::string(key), std::move(value));
+  }
+
+  // The node of `key`. Absent: null when there is a fallback, else an error.
+  Result<const toml::node*> want(std::string_view key, bool optional, std::string_view allowed) {
+    const toml::node* node = paceline::find(root, key);
+    if (node == nullptr && !optional) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("{}: key {} is missing; allowed: {}", name, key, allowed));
+    }
+    return node;
+  }
+
+  Result<std::string> absolute(const std::string& path) const {
+    if (path.empty() || has_scheme(path) || fs::path(path).is_absolute()) return path;
+    std::error_code error;
+    const fs::path base = fs::absolute(base_dir, error);
+    return (base / path).lexically_normal().string();
+  }
+
+  void collect_unknown(const toml::node& node, const std::string& key,
+                       std::vector<std::string>& unknown) const;
+  bool known_below(const std::string& prefix) const;
+  Result<void> assign(const std::string& key, const std::vector<Step>& steps,
+                      const toml::node& value);
+};
+
+Config::Config(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Config::Config(Config&&) noexcept = default;
+Config& Config::operator=(Config&&) noexcept = default;
+Config::~Config() = default;
+
+Result<Config> Config::load(const fs::path& file) {
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} is a directory, not a config file", file.string()));
+  }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("cannot read the config file {}", file.string()));
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  const fs::path base = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  return parse(text.str(), file.string(), base);
+}
+
+Result<Config> Config::parse(std::string_view text, std::string name, fs::path base_dir) {
+  auto impl = std::make_unique<Impl>();
+  impl->name = std::move(name);
+  impl->base_dir = std::move(base_dir);
+  try {
+    impl->root = toml::parse(text, std::string_view(impl->name));
+  } catch (const toml::parse_error& e) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{}:{}:{}: not valid TOML: {}", impl->name, e.source().begin.line,
+                             e.source().begin.column, e.description()));
+  }
+  return Config(std::move(impl));
+}
+
+Result<void> Config::Impl::assign(const std::string& key, const std::vector<Step>& steps,
+                                  const toml::node& value) {
+  toml::node* node = &root;
+  for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
+    auto* next = const_cast<toml::node*>(step_into(node, steps[i]));
+    if (next == nullptr && !steps[i].is_index && node->is_table()) {
+      node->as_table()->insert(steps[i].name, toml::table{});
+      next = node->as_table()->get(steps[i].name);
+    }
+    if (next == nullptr) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("--set {}: the config has no such entry to change", key));
+    }
+    node = next;
+  }
+  const Step& last = steps.back();
+  if (last.is_index || !node->is_table()) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--set {}: allowed: section.key=value or section[0].key=value", key));
+  }
+  value.visit([&](const auto& typed) { node->as_table()->insert_or_assign(last.name, typed); });
+  return {};
+}
+
+Result<void> Config::override_with(std::string_view assignment) {
+  const std::size_t equals = assignment.find('=');
+  const std::string key(assignment.substr(0, std::min(equals, assignment.size())));
+  const auto steps = split_key(key);
+  if (equals == std::string_view::npos || !steps) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("--set {}: allowed: section.key=value", assignment));
+  }
+  const std::string text(assignment.substr(equals + 1));
+  try {
+    const toml::table parsed = toml::parse("value = " + text, std::string_view("--set " + key));
+    if (const toml::node* value = parsed.get("value"); value != nullptr && parsed.size() == 1) {
+      return impl_->assign(key, *steps, *value);
+    }
+  } catch (const toml::parse_error&) {
+    // Not TOML: a string without quotes.
+  }
+  return impl_->assign(key, *steps, toml::value<std::string>(text));
+}
+
+Result<std::int64_t> Config::get_int(std::string_view key, std::optional<std::int64_t> fallback,
+                                     IntRange range) {
+  const std::string allowed = allowed_text(range);
+  PL_TRY(const toml::node* node, impl_->want(key, fallback.has_value(), allowed));
+  std::int64_t value = fallback.value_or(0);
+  if (node != nullptr) {
+    const auto* integer = node->as_integer();
+    if (integer == nullptr || integer->get() < range.min || integer->get() > range.max) {
+      return impl_->invalid(key, describe(*node), allowed);
+    }
+    value = integer->get();
+  }
+  impl_->note(key, std::to_string(value));
+  return value;
+}
+
+Result<double> Config::get_number(std::string_view key, std::optional<double> fallback,
+                                  NumberRange range) {
+  const std::string allowed = allowed_text(range);
+  PL_TRY(const toml::node* node, impl_->want(key, fallback.has_value(), allowed));
+  double value = fallback.value_or(0.0);
+  if (node != nullptr) {
+    const auto number = node->is_number() ? node->value<double>() : std::nullopt;
+    if (!number || std::isnan(*number) || *number < range.min || *number > range.max) {
+      return impl_->invalid(key, describe(*node), allowed);
+    }
+    value = *number;
+  }
+  impl_->note(key, number_text(value));
+  return value;
+}
+
+Result<bool> Config::get_bool(std::string_view key, std::optional<bool> fallback) {
+  PL_TRY(const toml::node* node, impl_->want(key, fallback.has_value(), "true or false"));
+  bool value = fallback.value_or(false);
+  if (node != nullptr) {
+    if (!node->is_boolean()) return impl_->invalid(key, describe(*node), "true or false");
+    value = node->as_boolean()->get();
+  }
+  impl_->note(key, value ? "true" : "false");
+  return value;
+}
+
+Result<std::string> Config::get_string(std::string_view key, std::optional<std::string> fallback) {
+  PL_TRY(const toml::node* node, impl_->want(key, fallback.has_value(), "a string"));
+  std::string value = fallback.value_or("");
+  if (node != nullptr) {
+    if (!node->is_string()) return impl_->invalid(key, describe(*node), "a string");
+    value = node->as_string()->get();
+  }
+  impl_->note(key, string_text(value));
+  return value;
+}
+
+Result<std::string> Config::get_choice(std::string_view key,
+                                       const std::vector<std::string>& allowed,
+                                       std::optional<std::string> fallback) {
+  const std::string choices =
+      list_text(allowed, [](const std::string& s) { return string_text(s); });
+  PL_TRY(const toml::node* node, impl_->want(key, fallback.has_value(), "one of " + choices));
+  std::string value = fallback.value_or("");
+  if (node != nullptr) {
+    const auto* text = node->as_string();
+    if (text == nullptr ||
+        std::find(allowed.begin(), allowed.end(), text->get()) == allowed.end()) {
+      return impl_->invalid(key, describe(*node), "one of " + choices);
+    }
+    value = text->get();
+  }
+  impl_->note(key, string_text(value));
+  return value;
+}
+
+Result<std::vector<std::string>> Config::get_strings(
+    std::string_view key, std::optional<std::vector<std::string>> fallback) {
+  constexpr std::string_view kAllowed = "a string or a list of strings";
+  PL_TRY(const toml::node* node, impl_->want(key, fallback.has_value(), kAllowed));
+  std::vector<std::string> values = fallback.value_or(std::vector<std::string>{});
+  if (node != nullptr) {
+    values.clear();
+    if (const auto* text = node->as_string()) {
+      values.push_back(text->get());
+    } else if (const auto* array = node->as_array()) {
+      for (const auto& element : *array) {
+        if (!element.is_string()) return impl_->invalid(key, describe(element), kAllowed);
+        values.push_back(element.as_string()->get());
+      }
+    } else {
+      return impl_->invalid(key, describe(*node), kAllowed);
+    }
+  }
+  impl_->note(key, list_text(values, [](const std::string& s) { return string_text(s); }));
+  return values;
+}
+
+Result<std::vector<double>> Config::get_numbers(std::string_view key,
+                                                std::optional<std::vector<double>> fallback) {
+  PL_TRY(const toml::node* node, impl_->want(key, fallback.has_value(), "a list of numbers"));
+  std::vector<double> values = fallback.value_or(std::vector<double>{});
+  if (node != nullptr) {
+    const auto* array = node->as_array();
+    if (array == nullptr) return impl_->invalid(key, describe(*node), "a list of numbers");
+    values.clear();
+    for (const auto& element : *array) {
+      const auto number = element.is_number() ? element.value<double>() : std::nullopt;
+      if (!number) return impl_->invalid(key, describe(element), "a list of numbers");
+      values.push_back(*number);
+    }
+  }
+  impl_->note(key, list_text(values, [](double v) { return number_text(v); }));
+  return values;
+}
+
+Result<std::string> Config::get_path(std::string_view key, std::optional<std::string> fallback) {
+  const bool present = has(key);
+  PL_TRY(std::string path, get_string(key, std::move(fallback)));
+  if (present && path.empty()) return impl_->invalid(key, "\"\"", "a path");
+  PL_TRY(std::string absolute, impl_->absolute(path));
+  for (auto& [used, value] : impl_->used) {
+    if (used == key) value = string_text(absolute);
+  }
+  return absolute;
+}
+
+Result<std::vector<std::string>> Config::get_paths(
+    std::string_view key, std::optional<std::vector<std::string>> fallback) {
+  PL_TRY(std::vector<std::string> paths, get_strings(key, std::move(fallback)));
+  for (auto& path : paths) {
+    if (path.empty()) return impl_->invalid(key, "\"\"", "paths");
+    PL_TRY(path, impl_->absolute(path));
+  }
+  for (auto& [used, value] : impl_->used) {
+    if (used == key) value = list_text(paths, [](const std::string& s) { return string_text(s); });
+  }
+  return paths;
+}
+
+bool Config::has(std::string_view key) const { return find(impl_->root, key) != nullptr; }
+
+bool Config::is_string(std::string_view key) const {
+  const toml::node* node = find(impl_->root, key);
+  return node != nullptr && node->is_string();
+}
+
+Result<std::size_t> Config::table_count(std::string_view key) {
+  std::size_t count = 0;
+  if (const toml::node* node = find(impl_->root, key); node != nullptr) {
+    const auto* array = node->as_array();
+    const bool tables = array != nullptr && std::all_of(array->begin(), array->end(),
+                                                        [](const auto& e) { return e.is_table(); });
+    if (!tables)
+      return impl_->invalid(key, describe(*node), fmt::format("tables, each under [[{}]]", key));
+    count = array->size();
+  }
+  impl_->tables.emplace(key, count);
+  return count;
+}
+
+Error Config::invalid(std::string_view key, std::string_view found,
+                      std::string_view allowed) const {
+  return impl_->invalid(key, found, allowed);
+}
+
+bool Config::Impl::known_below(const std::string& prefix) const {
+  const auto below = [&](const std::string& key) {
+    return key.size() > prefix.size() && key.compare(0, prefix.size(), prefix) == 0 &&
+           (key[prefix.size()] == '.' || key[prefix.size()] == '[');
+  };
+  return tables.contains(prefix) || std::any_of(asked.begin(), asked.end(), below);
+}
+
+void Config::Impl::collect_unknown(const toml::node& node, const std::string& key,
+                                   std::vector<std::string>& unknown) const {
+  if (asked.contains(key)) return;
+  if (!key.empty() && !known_below(key)) {
+    unknown.push_back(key);
+    return;
+  }
+  if (const auto* table = node.as_table()) {
+    for (const auto& [child_key, child] : *table) {
+      const std::string below(child_key.str());
+      collect_unknown(child, key.empty() ? below : key + "." + below, unknown);
+    }
+  } else if (const auto* array = node.as_array()) {
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      collect_unknown(*array->get(i), fmt::format("{}[{}]", key, i), unknown);
+    }
+  }
+}
+
+Result<void> Config::finish() const {
+  std::vector<std::string> unknown;
+  impl_->collect_unknown(impl_->root, "", unknown);
+  if (unknown.empty()) return {};
+  std::vector<std::string> known;
+  for (const auto& key : impl_->asked) {
+    known.push_back(without_indices(key));
+    for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1)) {
+      known.push_back(without_indices(std::string_view(key).substr(0, dot)));
+    }
+  }
+  for (const auto& table : impl_->tables) known.push_back(table.first);
+  std::string text;
+  for (const auto& key : unknown) {
+    const std::string near = nearest(without_indices(key), known);
+    text += fmt::format("{}{}: unknown key {}", text.empty() ? "" : "\n", impl_->place(key), key);
+    if (!near.empty()) text += fmt::format("; did you mean {}?", near);
+  }
+  return Error(Code::kInvalidArgument, text);
+}
+
+const std::string& Config::name() const { return impl_->name; }
+fs::path Config::base_dir() const { return impl_->base_dir; }
+
+std::vector<std::pair<std::string, std::string>> Config::values() const { return impl_->used; }
+
+std::string Config::resolved() const {
+  // Sections in the order of their first key; entries of arrays of tables after the sections.
+  struct Block {
+    std::string header;
+    std::string text;
+  };
+  std::vector<Block> sections, entries;
+  std::string top;
+  const auto block = [](std::vector<Block>& in, const std::string& header) -> std::string& {
+    for (auto& b : in) {
+      if (b.header == header) return b.text;
+    }
+    in.push_back({header, ""});
+    return in.back().text;
+  };
+  for (const auto& [key, value] : impl_->used) {
+    const std::size_t dot = key.rfind('.');
+    const std::string section = dot == std::string::npos ? "" : key.substr(0, dot);
+    const std::string line = fmt::format(
+        "{} = {}\n", key_text(key.substr(dot == std::string::npos ? 0 : dot + 1)), value);
+    if (section.empty()) {
+      top += line;
+    } else if (section.back() == ']') {
+      block(entries, section) += line;
+    } else {
+      block(sections, section) += line;
+    }
+  }
+  std::string text = top;
+  for (const auto& s : sections)
+    text += fmt::format("{}[{}]\n{}", text.empty() ? "" : "\n", s.header, s.text);
+  for (const auto& [table, count] : impl_->tables) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string header = fmt::format("{}[{}]", table, i);
+      text += fmt::format("\n[[{}]]\n{}", table, block(entries, header));
+    }
+  }
+  return text;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = word.size() / 3 + 2;  // farther is no help
+  for (const auto& candidate : candidates) {
+    std::vector<std::size_t> row(candidate.size() + 1);
+    for (std::size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= word.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= candidate.size(); ++j) {
+        const std::size_t substituted = diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace paceline
