@@ -1,13 +1,17 @@
 // Losses on candidate logits, with their gradients in one pass.
 //
-// logits, d_logits [candidates, outputs] dense fp32. Column a < actions is the logit of action a:
-//   sigmoid cross-entropy of bit[a] of labels, weighted by weight[a] (0: not trained);
-// column actions + r is regression head r with targets[r] [candidates] (ranker facts A6):
-//   kSigmoidMae: |sigmoid(z) - clip(t, 0, cap) / cap|
-//   kTweedie:    deviance with p = 1.5 of mu = max(cap * tanh(softplus(z) / cap), 1e-6) against
-//   clip(t, 0, cap)
-// loss = sum of all terms / candidates. d_logits is its gradient. Sums are fp64 over fixed chunks
-// in order. by_output [outputs]: each column's share of the loss. candidates = 0 gives loss 0.
+// logits, d_logits [candidates, outputs] dense fp32. Column a < actions is the logit z of action a,
+// label t = bit bits[a] of labels:
+//   cross-entropy  max(z, 0) - z t + log(1 + e^-|z|);  gradient sigmoid(z) - t
+// column actions + r is regression head r with target t = clip(target, 0, cap):
+//   kSigmoidMae    |sigmoid(z) - t / cap|
+//   kTweedie       mu = max(cap tanh(softplus(z) / cap), 1e-6); the deviance with power p = 1.5,
+//                  2 (t^(2-p) / ((1-p)(2-p)) - t mu^(1-p) / (1-p) + mu^(2-p) / (2-p))
+//                  = 4 (sqrt(mu) - sqrt(t))^2 / sqrt(mu);  gradient by mu 2 (mu - t) / mu^1.5,
+//                  and 0 where mu stands at its floor (Dunn and Smyth, 2005)
+// loss = sum of all terms times their weights / candidates. A weight of 0: not trained, its column
+// is not read and its gradient is 0. Sums are fp64 over fixed chunks in order. candidates = 0 gives
+// loss 0. A logit or target that is not finite gives a loss that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +39,7 @@ struct LossArgs {
   const float* logits = nullptr;
   const std::uint64_t* labels = nullptr;  // [candidates]
   float* d_logits = nullptr;              // may be null: loss only
-  double* by_output = nullptr;            // [actions + heads], may be null
+  double* by_output = nullptr;            // [actions + heads], shares of the loss, may be null
 };
 
 double loss_cpu(Context& ctx, const LossArgs& args);

@@ -1,5 +1,5 @@
 // Moves rows of a matrix: gather out[i] = in[index[i]], and its transpose for distinct indices.
-// in, out dense fp32 of `width` columns; gather and scatter are exact copies.
+// in, out dense fp32 of `width` columns. No aliasing.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // dedup: lookups (row numbers, -1 = missing) -> unique rows ascending, and for each the places that
 // looked it up, in ascending order (a stable radix sort). A pure function of the lookups.
-// update, for each unique row:  g = sum of its d_rows in place order (fp32);
+// update, for each unique row:  g = grad_scale * sum of its d_rows in place order (fp32);
 //   acc[row] += mean(g^2);  table[row] -= lr * g / (sqrt(acc[row]) + eps).
 // Rows are independent, so the result does not depend on the thread count.
 #pragma once
@@ -17,7 +17,7 @@ namespace paceline::ops {
 // Capacity is fixed at creation: no allocation later.
 struct TableRowIndex {
   std::vector<std::int32_t> rows;    // [unique] ascending
-  std::vector<std::int32_t> starts;  // [unique + 1] into places
+  std::vector<std::int32_t> starts;  // [unique + 1] into places; the rest of each is unused
   std::vector<std::int32_t> places;  // lookups that are not missing, grouped by row
   std::int32_t unique = 0;
   std::vector<std::uint64_t> sort_scratch;

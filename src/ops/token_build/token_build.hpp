@@ -2,11 +2,12 @@
 // projects it:  h[token] = multiplier * (row w^T),  w [model, width].
 //
 // Columns in the order of the features: kTableRows: for each hash the table row (zeros for -1);
-// kOneHot: a one at the value; kNumber: the value; kMask: bit i of the mask as 0 or 1.
-// token_index[entries]: which row of h each entry is; rows of other kinds are not touched.
-// Backward: dw += , and d_rows [lookups][table_width] for each table lookup of the kind in the
-// order (entry, feature, hash); lookups that are missing get zeros and are skipped by
-// table_adagrad. The gathered rows are recomputed in the backward, not kept.
+// kOneHot: a one at the value (none outside [0, width)); kNumber: the value; kMask: bit i of the
+// mask as 0 or 1. token_index[entries]: which row of h each entry is; rows of other kinds are not
+// touched. A row of h is the same bits whatever the other entries. Backward: dw += , and d_rows
+// [lookups][table_width] for each table lookup of the kind in the order (entry, feature, hash);
+// lookups that are missing get zeros and are skipped by table_adagrad. The gathered rows are
+// recomputed in the backward, not kept.
 #pragma once
 
 #include <cstdint>
