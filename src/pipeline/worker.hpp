@@ -1,0 +1,57 @@
+// A named thread with a result.
+//
+// Guarantee: the body's Result, or the exception that it let out (as kOutOfMemory or kInternal), is
+// handed to `on_exit` once, on the thread, before the thread counts as done. A stop is a request:
+// the body looks at its StopFlag. A body that does not return within the grace period of the
+// destructor is named in the log and left behind.
+// Limits: a body may be left behind, so it and on_exit must own what they use (shared_ptr), never
+// refer to the owner's members.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "core/error.hpp"
+
+namespace paceline::pipeline {
+
+// Shared between who asks for a stop and who looks for it. Copies are the same flag.
+class StopFlag {
+ public:
+  StopFlag() : flag_(std::make_shared<std::atomic<bool>>(false)) {}
+  void request() const { flag_->store(true); }
+  bool requested() const { return flag_->load(); }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> flag_;
+};
+
+class Worker {
+ public:
+  using Body = std::function<Result<void>(const StopFlag& stop)>;
+  using OnExit = std::function<void(Result<void>)>;
+
+  // Starts at once. `grace`: how long the destructor waits for the body.
+  Worker(std::string name, Body body, OnExit on_exit = {},
+         std::chrono::milliseconds grace = std::chrono::seconds(2));
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  const std::string& name() const;
+  void request_stop();
+  bool done() const;
+  // Waits until the body has returned; false when it has not within `limit`.
+  bool join_for(std::chrono::milliseconds limit);
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace paceline::pipeline
