@@ -37,9 +37,13 @@ void add_data(CLI::App& app, Command& chosen) {
   movielens->callback([args, &chosen] {
     chosen = [args]() -> Result<int> {
       PL_TRY(const auto counts, data::import_movielens(args->inter, args->out, args->options));
-      for (const auto& split : counts.splits) {
-        fmt::print("{:<6} {:>6} rows {:>7} candidates\n", split.name, split.rows, split.candidates);
-      }
+      const auto show = [](const char* name, const data::MovieLensCounts::Split& split) {
+        fmt::print("{:<6} {:>6} rows {:>7} candidates\n", name, split.rows, split.candidates);
+      };
+      fmt::print("{} events\n", counts.events);
+      show("train", counts.train);
+      show("valid", counts.valid);
+      show("test", counts.test);
       return 0;
     };
   });

@@ -18,12 +18,12 @@
 namespace paceline::train {
 
 struct Trainer::Impl {
-  Impl(TrainConfig c, TrainOptions o, telemetry::Progress& p, RunDirectory run,
+  Impl(TrainConfig c, TrainOptions o, telemetry::Progress& p, RunDirectory d,
        std::unique_ptr<data::Source> s)
       : config(std::move(c)),
         options(std::move(o)),
         progress(p),
-        directory(std::move(run)),
+        directory(std::move(d)),
         source(std::move(s)),
         pool(config.threads()),
         ctx(pool),
