@@ -1,16 +1,17 @@
-// Where threads of a hand-off sleep until something changed.
+// Where the threads of a hand-off sleep until a condition on atomics holds: an event count.
 //
-// Guarantee: a change made before notify() is seen by every await() that is under way or begins
-// later; no wake-up is lost. Mechanism: an event count. A waiter registers (sequentially
-// consistent), then looks again, then sleeps; a notifier changes (sequentially consistent), then
-// looks for registered waiters. Either the waiter sees the change or the notifier sees the waiter.
-// So what `ready` reads and the notifier wrote must be sequentially consistent too.
-// Limits: notify() costs one load while nobody sleeps.
+// Guarantee: a change made before notify() is seen by every await() under way or begun later; no
+// wake-up is lost.
+// Mechanism: a waiter announces itself, then looks, then sleeps; a notifier changes, then looks for
+// waiters. All four are sequentially consistent, so that at least one sees the other. The mutex
+// covers the step from looking to sleeping.
+// Limits: the condition reads only atomics, sequentially consistent, and does not block. notify()
+// is one load while nobody waits.
+// Shutdown: destroy after every await() and notify() has returned.
+// Not for: the short gaps inside a loop (task_pool.hpp).
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -18,45 +19,46 @@
 
 namespace paceline::pipeline {
 
-class EventCount {
+// What an event count sleeps on; tests put in a scheduled one.
+struct StdSync {
+  using Mutex = std::mutex;
+  using Condition = std::condition_variable;
+};
+
+template <template <typename> class Atom, typename Sync>
+class BasicEventCount {
  public:
-  // Blocks until ready() or the deadline; returns ready().
+  // Blocks until ready() or the deadline (Deadline::max(): none); returns what ready() said last.
+  // Any number of threads.
   template <typename Ready>
   bool await(Ready&& ready, Deadline deadline) {
-    for (int i = 0; i < kSpins; ++i) {
-      if (ready()) return true;
-      __builtin_ia32_pause();
-    }
-    std::unique_lock lock(mutex_);
     waiters_.fetch_add(1);
-    bool is_ready = ready();
-    while (!is_ready && Clock::now() < deadline) {
-      // Short waits on the system clock, since not every thread checker knows waits on a steady
-      // one.
-      const auto left =
-          deadline == Deadline::max() ? Clock::duration(kSlice) : deadline - Clock::now();
-      changed_.wait_until(
-          lock, std::chrono::system_clock::now() + std::min<Clock::duration>(left, kSlice));
+    bool is_ready = false;
+    {
+      std::unique_lock<typename Sync::Mutex> lock(mutex_);
       is_ready = ready();
+      for (bool late = false; !is_ready && !late;) {
+        late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+        is_ready = ready();
+      }
     }
     waiters_.fetch_sub(1);
     return is_ready;
   }
 
+  // Call after the sequentially consistent store that may make ready() true.
   void notify() {
     if (waiters_.load() == 0) return;
-    // Between a waiter's look and its sleep it holds the mutex.
-    { const std::lock_guard lock(mutex_); }
+    { const std::lock_guard<typename Sync::Mutex> lock(mutex_); }
     changed_.notify_all();
   }
 
  private:
-  static constexpr int kSpins = 64;
-  static constexpr std::chrono::milliseconds kSlice{100};
-
-  std::atomic<int> waiters_{0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Atom<int> waiters_{0};
+  typename Sync::Mutex mutex_;
+  typename Sync::Condition changed_;
 };
+
+using EventCount = BasicEventCount<std::atomic, StdSync>;
 
 }  // namespace paceline::pipeline

@@ -1,8 +1,10 @@
 #include "pipeline/worker.hpp"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "core/clock.hpp"
@@ -17,30 +19,27 @@ struct Worker::Shared {
   OnExit on_exit;
   std::chrono::milliseconds grace{};
   StopFlag stop;
-  std::atomic<bool> done{false};
+  Result<void> result;            // published by `done`
+  std::atomic<bool> done{false};  // the store in finish() pairs with the loads
   EventCount finished;
 
   Result<void> call() noexcept {
     try {
       return body(stop);
     } catch (const std::bad_alloc&) {
-      return Error(Code::kOutOfMemory, "out of memory in " + name);
+      return Error(Code::kOutOfMemory, fmt::format("{}: out of memory", name));
     } catch (const std::exception& e) {
-      return Error(Code::kInternal, name + ": " + e.what());
+      return Error(Code::kInternal, fmt::format("{}: unexpected exception: {}", name, e.what()));
     } catch (...) {
-      return Error(Code::kInternal, name + ": an unknown exception");
+      return Error(Code::kInternal, fmt::format("{}: unexpected exception", name));
     }
   }
 
-  void run() noexcept {
-    Result<void> result = call();
-    if (on_exit) {
-      on_exit(std::move(result));
-    } else {
-      discard(std::move(result));
-    }
-    // What the body owns goes before the thread counts as done.
+  // What the body owns goes before the thread counts as done.
+  void finish(Result<void> outcome) noexcept {
+    result = outcome;
     body = {};
+    if (on_exit) on_exit(std::move(outcome));
     on_exit = {};
     done.store(true);
     finished.notify();
@@ -53,21 +52,27 @@ Worker::Worker(std::string name, Body body, OnExit on_exit, std::chrono::millise
   shared_->body = std::move(body);
   shared_->on_exit = std::move(on_exit);
   shared_->grace = grace;
-  thread_ = std::thread([shared = shared_] {
-    // The kernel keeps 15 characters.
-    pthread_setname_np(pthread_self(), shared->name.substr(0, 15).c_str());
-    shared->run();
-  });
+  try {
+    thread_ = std::thread([shared = shared_] {
+      // The kernel keeps 15 characters.
+      pthread_setname_np(pthread_self(), shared->name.substr(0, 15).c_str());
+      shared->finish(shared->call());
+    });
+  } catch (const std::system_error& e) {
+    shared_->finish(Error(Code::kUnavailable,
+                          fmt::format("cannot start the thread {}: {}", shared_->name, e.what())));
+  }
 }
 
 Worker::~Worker() {
   request_stop();
+  if (!thread_.joinable()) return;
   if (join_for(shared_->grace)) {
     thread_.join();
     return;
   }
-  log::warning(shared_->name + " did not return within " + std::to_string(shared_->grace.count()) +
-               " ms of a stop and is left behind");
+  log::warning(fmt::format("{} did not return within {} ms of a stop and is left behind",
+                           shared_->name, shared_->grace.count()));
   thread_.detach();
 }
 
@@ -77,6 +82,11 @@ bool Worker::done() const { return shared_->done.load(); }
 
 bool Worker::join_for(std::chrono::milliseconds limit) {
   return shared_->finished.await([&] { return shared_->done.load(); }, Clock::now() + limit);
+}
+
+Result<void> Worker::result() const {
+  PL_CHECK(done(), "a result only after the body has returned");
+  return shared_->result;
 }
 
 }  // namespace paceline::pipeline

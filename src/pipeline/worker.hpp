@@ -1,11 +1,14 @@
 // A named thread with a result.
 //
-// Guarantee: the body's Result, or the exception that it let out (as kOutOfMemory or kInternal), is
-// handed to `on_exit` once, on the thread, before the thread counts as done. A stop is a request:
-// the body looks at its StopFlag. A body that does not return within the grace period of the
-// destructor is named in the log and left behind.
-// Limits: a body may be left behind, so it and on_exit must own what they use (shared_ptr), never
-// refer to the owner's members.
+// Guarantee: the body runs once. Its Result, or the exception that it let out (as kOutOfMemory or
+// kInternal), is handed to `on_exit` once, on the thread, before the thread counts as done.
+// Mechanism: state shared between owner and thread, so that either may go first.
+// Limits: a stop is a request: the body looks at its StopFlag, and its owner wakes it where it
+// blocks (HostPipeline::stop). A body may be left behind, so it and on_exit must own what they use
+// (shared_ptr), never refer to the owner's members. Both are destroyed before the thread counts as
+// done. A system that gives no thread counts as the body's error (kUnavailable), on the caller.
+// Shutdown: the destructor requests a stop and waits for the grace period; a body that does not
+// return in it is named in the log and left behind.
 #pragma once
 
 #include <atomic>
@@ -33,7 +36,7 @@ class StopFlag {
 class Worker {
  public:
   using Body = std::function<Result<void>(const StopFlag& stop)>;
-  using OnExit = std::function<void(Result<void>)>;
+  using OnExit = std::function<void(Result<void>)>;  // must not throw
 
   // Starts at once. `grace`: how long the destructor waits for the body.
   Worker(std::string name, Body body, OnExit on_exit = {},
@@ -45,8 +48,10 @@ class Worker {
   const std::string& name() const;
   void request_stop();
   bool done() const;
-  // Waits until the body has returned; false when it has not within `limit`.
+  // Waits until done; false when the body has not returned within `limit`.
   bool join_for(std::chrono::milliseconds limit);
+  // What the body returned. Only when done.
+  Result<void> result() const;
 
  private:
   struct Shared;
