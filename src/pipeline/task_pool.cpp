@@ -19,57 +19,61 @@ namespace {
 // About 20 us: longer than the gap between two ops of a step, short beside a scheduler's slice.
 constexpr int kSpins = 400;
 
+// A ticket is (round << 32) | chunks not yet claimed.
+constexpr int kRoundShift = 32;
+constexpr std::uint64_t kLeftMask = (std::uint64_t{1} << kRoundShift) - 1;
+
 void relax() { __builtin_ia32_pause(); }
 
 }  // namespace
 
+// A chunk is claimed by taking one off the ticket. The fields of a round change only while nothing
+// is left to claim, and a claim succeeds only if the ticket did not change since it was read, so
+// that a worker that comes late finds either nothing or the right fields; nobody waits for it.
 struct TaskPool::Shared {
-  // Written by the caller before `round` is published.
-  Body body = nullptr;
-  void* fn = nullptr;
-  std::int64_t chunks = 0;
-
-  alignas(kCacheLine) std::atomic<std::uint64_t> round{0};
-  alignas(kCacheLine) std::atomic<std::int64_t> next{0};
-  alignas(kCacheLine) std::atomic<int> busy{0};
+  alignas(kCacheLine) std::atomic<std::uint64_t> ticket{0};
+  std::atomic<Body> body{nullptr};  // these three are published by `ticket`
+  std::atomic<void*> fn{nullptr};
+  std::atomic<std::int64_t> chunks{0};
+  alignas(kCacheLine) std::atomic<std::int64_t> finished{0};
   std::atomic<bool> stop{false};
-  std::atomic<int> sleepers{0};
+  alignas(kCacheLine) std::atomic<int> sleepers{0};
   std::mutex mutex;
   std::condition_variable wake;
   std::vector<std::thread> workers;
 
   void work(int worker) {
-    while (true) {
-      const std::int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= chunks) return;
-      body(fn, chunk, worker);
+    std::uint64_t now = ticket.load(std::memory_order_acquire);  // pairs with the store in run
+    while ((now & kLeftMask) != 0) {
+      const Body call = body.load(std::memory_order_relaxed);
+      void* const with = fn.load(std::memory_order_relaxed);
+      const std::int64_t all = chunks.load(std::memory_order_relaxed);
+      if (!ticket.compare_exchange_weak(now, now - 1, std::memory_order_acquire)) continue;
+      call(with, all - static_cast<std::int64_t>(now & kLeftMask), worker);
+      finished.fetch_add(1, std::memory_order_release);  // pairs with the load in run
+      now = ticket.load(std::memory_order_acquire);
     }
   }
 
-  // Returns the round after `seen`, or the same when stopping.
-  std::uint64_t next_round(std::uint64_t seen) {
+  bool idle() const { return (ticket.load() & kLeftMask) == 0; }
+
+  // Returns when there may be work, or at the stop.
+  void await_work() {
     for (int i = 0; i < kSpins; ++i) {
-      // Pairs with the store in run_erased.
-      const std::uint64_t now = round.load(std::memory_order_acquire);
-      if (now != seen || stop.load(std::memory_order_relaxed)) return now;
+      if (!idle() || stop.load(std::memory_order_relaxed)) return;
       relax();
     }
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1);
-    wake.wait(lock, [&] { return round.load() != seen || stop.load(); });
+    wake.wait(lock, [&] { return !idle() || stop.load(); });
     sleepers.fetch_sub(1);
-    return round.load();
   }
 
   void loop(int worker) {
     omp_set_num_threads(1);
-    std::uint64_t seen = 0;
-    while (true) {
-      const std::uint64_t now = next_round(seen);
-      if (now == seen) return;
-      seen = now;
+    while (!stop.load(std::memory_order_relaxed)) {
+      await_work();
       work(worker);
-      busy.fetch_sub(1, std::memory_order_release);  // pairs with the load in run_erased
     }
   }
 };
@@ -96,22 +100,23 @@ void TaskPool::run_erased(std::int64_t chunks, Body body, void* fn) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) body(fn, chunk, 0);
     return;
   }
+  PL_CHECK(static_cast<std::uint64_t>(chunks) <= kLeftMask, "fewer than 2^32 chunks");
   Shared& s = *shared_;
-  s.body = body;
-  s.fn = fn;
-  s.chunks = chunks;
-  s.next.store(0, std::memory_order_relaxed);
-  s.busy.store(threads_ - 1, std::memory_order_relaxed);
-  // Publishes the fields above to the workers; sequentially consistent against `sleepers`, so that
-  // either this thread sees a sleeper or the sleeper sees the round.
-  s.round.fetch_add(1);
+  s.body.store(body, std::memory_order_relaxed);
+  s.fn.store(fn, std::memory_order_relaxed);
+  s.chunks.store(chunks, std::memory_order_relaxed);
+  s.finished.store(0, std::memory_order_relaxed);
+  const std::uint64_t round = (s.ticket.load(std::memory_order_relaxed) >> kRoundShift) + 1;
+  // Sequentially consistent against `sleepers`, so that either this thread sees a sleeper or the
+  // sleeper sees the work.
+  s.ticket.store((round << kRoundShift) | static_cast<std::uint64_t>(chunks));
   if (s.sleepers.load() > 0) {
     { const std::lock_guard lock(s.mutex); }
     s.wake.notify_all();
   }
   s.work(0);
   int spins = 0;
-  while (s.busy.load(std::memory_order_acquire) > 0) {  // pairs with fetch_sub in loop
+  while (s.finished.load(std::memory_order_acquire) < chunks) {  // pairs with fetch_add in work()
     if (++spins < kSpins) {
       relax();
     } else {
