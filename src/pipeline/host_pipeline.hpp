@@ -23,7 +23,8 @@
 //   One producer steps its own state; several share claim(), which hands out the next item to fill.
 // Limits
 //   One consumer thread calls wait(). It may hold several slots and release them in any order, from
-//   any thread. Every claimed item must be committed (item, error or end), or the pipeline stopped.
+//   any thread; slots are reused in order, so item n needs the slot of item n - num_stages back.
+//   Every claimed item must be committed (item, error or end), or the pipeline stopped.
 //   Nothing is allocated after construction but the text of an error.
 // Shutdown
 //   stop(), then join the threads that use the pipeline, then destroy it. A thread that may be left
