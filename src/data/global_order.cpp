@@ -11,6 +11,8 @@ namespace paceline::data {
 namespace {
 
 constexpr int kRounds = 4;
+// Below 2^8 places four rounds would leave some orders visibly more likely than others.
+constexpr int kMinHalfBits = 4;
 
 // Blocks of another dataset come in another order, also for an equal seed.
 std::uint64_t mixed_seed(std::uint64_t seed, std::uint64_t fingerprint) {
@@ -31,8 +33,8 @@ std::int64_t clamped_window(std::int64_t window, std::size_t blocks) {
 Permutation::Permutation(std::uint64_t n, std::uint64_t seed, std::uint32_t stream,
                          std::uint64_t tweak)
     : n_(n), seed_(seed), tweak_(tweak), stream_(stream) {
-  const int bits = n <= 2 ? 2 : static_cast<int>(std::bit_width(n - 1));
-  half_bits_ = (bits + 1) / 2;
+  const int bits = n <= 1 ? 1 : static_cast<int>(std::bit_width(n - 1));
+  half_bits_ = std::max(kMinHalfBits, (bits + 1) / 2);
 }
 
 Permutation Permutation::identity(std::uint64_t n) {
@@ -48,7 +50,7 @@ std::uint64_t Permutation::operator()(std::uint64_t i) const {
   const Philox::Key key{static_cast<std::uint32_t>(seed_) ^ (stream_ * 0x85EBCA6BU),
                         static_cast<std::uint32_t>(seed_ >> 32)};
   std::uint64_t x = i;
-  // The domain is below 8 n, so that few walks are needed.
+  // The domain is below 4 n, or 256: few walks are needed.
   do {
     std::uint64_t left = x >> half_bits_;
     std::uint64_t right = x & mask;
@@ -66,6 +68,14 @@ std::uint64_t Permutation::operator()(std::uint64_t i) const {
   return x;
 }
 
+Permutation block_order(std::size_t blocks, std::uint64_t fingerprint, std::uint64_t seed,
+                        std::int64_t epoch, std::int64_t shuffle_window) {
+  if (shuffle_window == 0) return Permutation::identity(blocks);
+  return Permutation(blocks, mixed_seed(seed, fingerprint),
+                     static_cast<std::uint32_t>(RngStream::kBlocks),
+                     static_cast<std::uint64_t>(epoch));
+}
+
 GlobalOrder::GlobalOrder(const std::vector<BlockInfo>& blocks, std::uint64_t fingerprint,
                          std::uint64_t seed, std::int64_t epoch, std::int64_t shuffle_window)
     : blocks_(static_cast<std::int64_t>(blocks.size())),
@@ -74,10 +84,7 @@ GlobalOrder::GlobalOrder(const std::vector<BlockInfo>& blocks, std::uint64_t fin
       seed_(mixed_seed(seed, fingerprint)),
       epoch_(epoch),
       shuffled_(shuffle_window > 0),
-      block_permutation_(shuffled_ ? Permutation(blocks.size(), seed_,
-                                                 static_cast<std::uint32_t>(RngStream::kBlocks),
-                                                 static_cast<std::uint64_t>(epoch))
-                                   : Permutation::identity(blocks.size())) {
+      block_permutation_(block_order(blocks.size(), fingerprint, seed, epoch, shuffle_window)) {
   window_first_row_.reserve(
       static_cast<std::size_t>((blocks_ + window_blocks_ - 1) / window_blocks_) + 1);
   for (std::int64_t place = 0; place < blocks_; ++place) {

@@ -29,6 +29,10 @@ class Permutation {
   int half_bits_;
 };
 
+// The order of `blocks` blocks in one epoch: place -> block. O(1) in memory and time.
+Permutation block_order(std::size_t blocks, std::uint64_t fingerprint, std::uint64_t seed,
+                        std::int64_t epoch, std::int64_t shuffle_window);
+
 // The order of one epoch.
 class GlobalOrder {
  public:

@@ -1,0 +1,314 @@
+#include "data/batch_pipeline.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/log.hpp"
+#include "data/batch_flow.hpp"
+
+namespace paceline::data {
+namespace {
+
+using pipeline::Filled;
+using pipeline::WaitResult;
+
+// How long the destructor waits for reads that are under way, all together and then each.
+constexpr auto kGrace = std::chrono::milliseconds(1500);
+constexpr auto kGraceEach = std::chrono::milliseconds(50);
+constexpr int kMaxDepth = 1 << 16;
+
+Error bad_option(const char* name, std::int64_t found, const char* allowed) {
+  return Error(Code::kInvalidArgument,
+               fmt::format("batch pipeline: {} is {}, allowed is {}", name, found, allowed));
+}
+
+Result<void> check_options(const BatchPipelineOptions& o) {
+  if (o.depth < 1 || o.depth > kMaxDepth) return bad_option("depth", o.depth, "1 to 65536");
+  if (o.readers < 1 || o.readers > 1024) return bad_option("readers", o.readers, "1 to 1024");
+  if (o.leases < 1 || o.leases > kMaxDepth) return bad_option("leases", o.leases, "1 to 65536");
+  if (o.shuffle_window < 0) return bad_option("shuffle_window", o.shuffle_window, "0 or more");
+  if (o.epochs < 0) return bad_option("epochs", o.epochs, "0 or more");
+  if (!(o.stall_limit_s > 0)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("batch pipeline: stall_limit_s is {}, allowed is more than 0",
+                             o.stall_limit_s));
+  }
+  if (o.limits.examples < 1 || o.limits.candidates < 1 || o.limits.history_len < 0 ||
+      o.limits.tokens < 0) {
+    return Error(Code::kInvalidArgument, "batch pipeline: batch limits below their minimum");
+  }
+  return {};
+}
+
+// The place to start from, with what a default position leaves out filled in.
+Result<Position> resolve_start(const Source& source, const BatchPipelineOptions& o,
+                               const Position& start) {
+  Position p = start;
+  if (p == Position{}) {
+    p.fingerprint = source.fingerprint();
+    p.seed = o.seed;
+    p.shuffle_window = o.shuffle_window;
+    return p;
+  }
+  const auto refuse = [](const char* what, auto saved, auto now, const char* advice) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("the saved position belongs to another {}: it has {}, this run has {}; "
+                    "{}",
+                    what, saved, now, advice));
+  };
+  if (p.fingerprint != source.fingerprint()) {
+    return refuse("dataset (fingerprint)", fmt::format("{:016x}", p.fingerprint),
+                  fmt::format("{:016x}", source.fingerprint()),
+                  "go on with the same files, or start a new run");
+  }
+  if (p.seed != o.seed) {
+    return refuse("order (data.seed)", p.seed, o.seed, "set data.seed back, or start a new run");
+  }
+  if (p.shuffle_window != o.shuffle_window) {
+    return refuse("order (data.shuffle_window)", p.shuffle_window, o.shuffle_window,
+                  "set data.shuffle_window back, or start a new run");
+  }
+  if (p.epoch < 0 || p.next_row < 0 || p.next_row > source.rows() || p.rows < 0 || p.batches < 0) {
+    return Error(Code::kCorruptData,
+                 fmt::format("the saved position cannot be: epoch {}, row {} of {}, {} rows and {} "
+                             "batches consumed",
+                             p.epoch, p.next_row, source.rows(), p.rows, p.batches));
+  }
+  if (p.next_row == source.rows() && p.next_row > 0) {
+    ++p.epoch;
+    p.next_row = 0;
+  }
+  return p;
+}
+
+}  // namespace
+
+struct BatchPipeline::Impl {
+  std::shared_ptr<BatchFlow> flow;
+  std::int64_t epoch_rows = 0;
+
+  // The caller's thread only.
+  PipelineState consumer;
+  bool ended = false;
+  std::optional<Error> failed;
+
+  mutable std::mutex mutex;
+  Position committed;
+  std::int64_t handed_out = 0;
+  std::int64_t trained = 0;
+  features::CutCounts cuts;
+
+  // Last, so that the threads go first.
+  std::vector<std::unique_ptr<pipeline::Worker>> workers;
+
+  void start_workers();
+  Result<Fetched> hand_out(BatchPipeline* owner);
+  Error stalled() const;
+};
+
+BatchPipeline::BatchPipeline(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<BatchPipeline>> BatchPipeline::create(const Source& source,
+                                                             const features::Schema& schema,
+                                                             const BatchPipelineOptions& options,
+                                                             const Position& start) {
+  PL_TRY_VOID(check_options(options));
+  PL_TRY(const Position from, resolve_start(source, options, start));
+  auto impl = std::make_unique<Impl>();
+  impl->flow = std::make_shared<BatchFlow>(source, schema, options, from);
+  impl->epoch_rows = source.rows();
+  impl->consumer =
+      make_pipeline_state(PipelineUserType::kConsumer, impl->flow->batches.num_stages());
+  impl->committed = from;
+  impl->start_workers();
+  return std::unique_ptr<BatchPipeline>(new BatchPipeline(std::move(impl)));
+}
+
+void BatchPipeline::Impl::start_workers() {
+  // What a worker runs may be left behind: it owns the flow.
+  const auto batcher = std::make_shared<Batcher>(*flow);
+  workers.push_back(std::make_unique<pipeline::Worker>(
+      "batcher", [f = flow, batcher](const pipeline::StopFlag&) { return batcher->run(); },
+      [f = flow, batcher](Result<void> result) {
+        if (!result) batcher->hand_over_error(std::move(result.error()));
+      },
+      kGraceEach));
+  for (std::size_t r = 0; r < flow->readers.size(); ++r) {
+    workers.push_back(std::make_unique<pipeline::Worker>(
+        fmt::format("reader {}", r),
+        [f = flow, r](const pipeline::StopFlag& stop) {
+          return read_blocks(*f, *f->readers[r], stop);
+        },
+        [f = flow, r](Result<void> result) {
+          if (!result) hand_over_error(*f, *f->readers[r], std::move(result.error()));
+        },
+        kGraceEach));
+  }
+}
+
+BatchPipeline::~BatchPipeline() {
+  stop();
+  for (auto& worker : impl_->workers) worker->request_stop();
+  const Deadline deadline = Clock::now() + kGrace;
+  bool all = true;
+  for (auto& worker : impl_->workers) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    all = worker->join_for(std::max(left, std::chrono::milliseconds(0))) && all;
+  }
+  if (!all) log::warning("batch pipeline left behind at a stop: " + impl_->flow->stall_report());
+}
+
+Error BatchPipeline::Impl::stalled() const {
+  const std::string report = flow->stall_report();
+  return Error(Code::kTimeout, fmt::format("no batch came within {} s (data.stall_limit_s): {}",
+                                           flow->options.stall_limit_s,
+                                           report.empty() ? "the batcher is at work" : report));
+}
+
+Result<BatchPipeline::Fetched> BatchPipeline::next_batch() {
+  Impl& p = *impl_;
+  if (p.failed) return *p.failed;
+  if (p.ended) return Fetched{};
+  Fetched stopped;
+  stopped.state = FetchState::kStopped;
+  if (p.flow->batches.stopped()) return stopped;
+  if (!p.flow->options.overlap) {
+    p.flow->batch_gate.open_to(static_cast<std::int64_t>(p.consumer.count) + 1);
+  }
+  const auto limit = std::chrono::duration<double>(std::min(p.flow->options.stall_limit_s, 1e9));
+  const Deadline deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  switch (p.flow->batches.wait(p.consumer, deadline)) {
+    case WaitResult::kTimeout:
+      return p.stalled();
+    case WaitResult::kStopped:
+      return stopped;
+    case WaitResult::kReady:
+      break;
+  }
+  switch (p.flow->batches.filled(p.consumer)) {
+    case Filled::kEnd:
+      p.flow->batches.release(p.consumer);
+      p.ended = true;
+      return Fetched{};
+    case Filled::kError:
+      p.failed = p.flow->batches.take_error(p.consumer);
+      p.flow->batches.release(p.consumer);
+      return *p.failed;
+    case Filled::kItem:
+      break;
+  }
+  return p.hand_out(this);
+}
+
+Result<BatchPipeline::Fetched> BatchPipeline::Impl::hand_out(BatchPipeline* owner) {
+  BatchSlot& slot = flow->batches.slot(consumer);
+  slot.held = consumer;
+  {
+    const std::lock_guard lock(mutex);
+    cuts += slot.batch.cuts();
+    ++handed_out;
+  }
+  Fetched fetched;
+  fetched.state = FetchState::kBatch;
+  fetched.lease.owner_ = owner;
+  fetched.lease.slot_ = consumer.index;
+  ++consumer;
+  if (flow->options.overlap) {
+    flow->batch_gate.open_to(static_cast<std::int64_t>(consumer.count) + flow->options.depth);
+  }
+  return fetched;
+}
+
+Position BatchPipeline::offsets_to_commit() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->committed;
+}
+
+BatchPipelineState BatchPipeline::state() const {
+  BatchPipelineState s;
+  const std::int64_t full = impl_->flow->batches.full_slots();
+  s.exhausted = impl_->flow->exhausted.load(std::memory_order_relaxed);
+  s.reserve = std::clamp<std::int64_t>(full, 0, impl_->flow->options.depth);
+  const std::lock_guard lock(impl_->mutex);
+  s.current = impl_->handed_out - 1;
+  return s;
+}
+
+void BatchPipeline::stop() { impl_->flow->stop(); }
+
+std::int64_t BatchPipeline::epoch_rows() const { return impl_->epoch_rows; }
+
+const features::BatchLayout& BatchPipeline::layout() const { return impl_->flow->layout; }
+
+features::CutCounts BatchPipeline::cuts() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->cuts;
+}
+
+pipeline::WaitStats BatchPipeline::block_waits() const {
+  auto stats = impl_->flow->blocks.stats();
+  stats.acquire_wait_ns += impl_->flow->block_gate.waited_ns();
+  return stats;
+}
+
+pipeline::WaitStats BatchPipeline::batch_waits() const {
+  auto stats = impl_->flow->batches.stats();
+  stats.acquire_wait_ns += impl_->flow->batch_gate.waited_ns();
+  return stats;
+}
+
+BatchPipeline::Lease::Lease(Lease&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)), slot_(other.slot_) {}
+
+BatchPipeline::Lease& BatchPipeline::Lease::operator=(Lease&& other) noexcept {
+  if (this != &other) {
+    give_back();
+    owner_ = std::exchange(other.owner_, nullptr);
+    slot_ = other.slot_;
+  }
+  return *this;
+}
+
+BatchPipeline::Lease::~Lease() { give_back(); }
+
+const features::Batch& BatchPipeline::Lease::batch() const {
+  return owner_->impl_->flow->batches.slot(slot_).batch;
+}
+
+const Position& BatchPipeline::Lease::position() const {
+  return owner_->impl_->flow->batches.slot(slot_).position;
+}
+
+std::int64_t BatchPipeline::Lease::epoch() const {
+  return owner_->impl_->flow->batches.slot(slot_).epoch;
+}
+
+bool BatchPipeline::Lease::last_of_epoch() const {
+  return owner_->impl_->flow->batches.slot(slot_).last_of_epoch;
+}
+
+void BatchPipeline::Lease::mark_trained() {
+  Impl& p = *owner_->impl_;
+  const BatchSlot& slot = p.flow->batches.slot(slot_);
+  const std::lock_guard lock(p.mutex);
+  PL_CHECK(slot.number == p.trained,
+           "batches are marked trained in the order of their handing out");
+  ++p.trained;
+  p.committed = slot.position;
+}
+
+void BatchPipeline::Lease::give_back() {
+  if (owner_ == nullptr) return;
+  auto& batches = std::exchange(owner_, nullptr)->impl_->flow->batches;
+  batches.release(batches.slot(slot_).held);
+}
+
+}  // namespace paceline::data
