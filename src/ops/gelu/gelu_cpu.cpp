@@ -10,9 +10,11 @@ namespace {
 constexpr float kTwoRoot2OverPi = 1.59576912160573071F;  // 2 sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
 
+// Beyond +-16 the gate is shut or open to the last bit; NaN stays NaN.
 struct Gate {
-  __m256 e, s, slope;  // e^-2u, s, 2u'
-  explicit Gate(__m256 x) {
+  __m256 x, e, s, slope;  // x within +-16, e^-2u, s, 2u'
+  explicit Gate(__m256 v)
+      : x(_mm256_min_ps(_mm256_set1_ps(16.0F), _mm256_max_ps(_mm256_set1_ps(-16.0F), v))) {
     const __m256 x2 = _mm256_mul_ps(x, x);
     const __m256 one = _mm256_set1_ps(1.0F);
     const __m256 bend = _mm256_fmadd_ps(_mm256_set1_ps(kCubic), x2, one);
@@ -38,10 +40,9 @@ void gelu_cpu(Context& ctx, std::int64_t n, const float* x, float* y) {
 void gelu_grad_cpu(Context& ctx, std::int64_t n, const float* x, const float* dy, float* dx) {
   for_chunks(ctx, n, kChunkElements, [&](std::int64_t begin, std::int64_t end, int) {
     simd::for_vectors(end - begin, [&](std::int64_t i, auto lanes) {
-      const __m256 v = lanes.load(x + begin + i);
-      const Gate gate(v);
+      const Gate gate(lanes.load(x + begin + i));
       const __m256 rest = _mm256_mul_ps(gate.e, gate.s);  // 1 - s
-      const __m256 curve = _mm256_mul_ps(_mm256_mul_ps(v, rest), gate.slope);
+      const __m256 curve = _mm256_mul_ps(_mm256_mul_ps(gate.x, rest), gate.slope);
       const __m256 slope = _mm256_fmadd_ps(curve, gate.s, gate.s);
       lanes.store(dx + begin + i, _mm256_mul_ps(lanes.load(dy + begin + i), slope));
     });
