@@ -160,6 +160,21 @@ std::string without_indices(std::string_view key) {
   return out;
 }
 
+// `general` with the indices of `key` in place of its [], as far as there are any.
+std::string with_indices(const std::string& general, std::string_view key) {
+  std::string out;
+  std::size_t from = 0;
+  for (const char c : general) {
+    if (c == ']' && key.find('[', from) != std::string_view::npos) {
+      const std::size_t open = key.find('[', from) + 1;
+      from = key.find(']', open);
+      out += key.substr(open, from - open);
+    }
+    out += c;
+  }
+  return out;
+}
+
 }  // namespace
 
 struct Config::Impl {
@@ -171,7 +186,10 @@ struct Config::Impl {
   std::set<std::string, std::less<>> asked;
   std::map<std::string, std::size_t, std::less<>> tables;  // [[key]]: how many
 
+  std::set<std::string, std::less<>> overridden;
+
   std::string place(std::string_view key) const {
+    if (overridden.contains(key)) return "--set";
     const toml::node* node = paceline::find(root, key);
     const auto line = node != nullptr ? node->source().begin.line : 0;
     return line > 0 ? fmt::format("{}:{}", name, line) : name;
@@ -267,6 +285,7 @@ Result<void> Config::Impl::assign(const std::string& key, const std::vector<Step
                  fmt::format("--set {}: allowed: section.key=value or section[0].key=value", key));
   }
   value.visit([&](const auto& typed) { node->as_table()->insert_or_assign(last.name, typed); });
+  overridden.insert(key);
   return {};
 }
 
@@ -496,7 +515,7 @@ Result<void> Config::finish() const {
   for (const auto& key : unknown) {
     const std::string near = nearest(without_indices(key), known);
     text += fmt::format("{}{}: unknown key {}", text.empty() ? "" : "\n", impl_->place(key), key);
-    if (!near.empty()) text += fmt::format("; did you mean {}?", near);
+    if (!near.empty()) text += fmt::format("; did you mean {}?", with_indices(near, key));
   }
   return Error(Code::kInvalidArgument, text);
 }
