@@ -11,8 +11,9 @@
 // the candidate rows of each example, concatenated (cu_candidates[B + 1]); o and dq, do follow the
 // queries. GQA: query head h uses key head h / (query_heads / key_heads). head_dim is a multiple
 // of 8. lse [queries, query_heads]: log of the softmax denominator, written forward and read
-// backward. Backward overwrites dq, dk, dv on all rows. Deterministic; a row's output does not
-// depend on other examples or on other candidates.
+// backward. Backward overwrites dq, dk, dv on all rows. Outputs overlap no input. Deterministic; a
+// row's output and dq are the same bits whatever the other examples and candidates are, and for
+// either query scope.
 #pragma once
 
 #include <cstdint>

@@ -90,7 +90,7 @@ Plan for_chunks(const AttentionShape& s, F&& f) {
     const std::int64_t rows = std::int64_t{e.queries} * group;
     const auto wanted =
         static_cast<int>(std::max<std::int64_t>(1, (rows + kChunkRows - 1) / kChunkRows));
-    // Whole tiles per part: kBlockRows queries are kBlockRows / group rows of all heads at least.
+    // Even parts of whole strips.
     const int step =
         std::max(1, ((e.queries + wanted - 1) / wanted + kStrip - 1) / kStrip * kStrip);
     const int parts = std::max(1, (e.queries + step - 1) / step);

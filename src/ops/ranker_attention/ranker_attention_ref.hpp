@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "ops/ranker_attention/ranker_attention.hpp"
@@ -75,6 +74,7 @@ void ranker_attention_ref(const AttentionShape& s, AttentionValues<T>& x) {
   const int group = s.query_heads / s.key_heads;
   x.o.assign(x.q.size(), 0);
   x.lse.assign(x.q.size() / static_cast<std::size_t>(d), 0);
+  std::vector<T> logits;
   for_queries_ref(s, [&](std::int64_t query, std::int64_t row, std::int64_t first, std::int64_t n) {
     for (int h = 0; h < s.query_heads; ++h) {
       const auto at = [&](std::int64_t j) { return (j * s.key_heads + h / group) * d; };
@@ -84,14 +84,17 @@ void ranker_attention_ref(const AttentionShape& s, AttentionValues<T>& x) {
                        static_cast<T>(s.scale) * dot_ref(&x.q[static_cast<std::size_t>(qh * d)],
                                                          &x.k[static_cast<std::size_t>(at(j))], d));
       };
-      T max = -std::numeric_limits<T>::infinity();
-      for_keys_ref(s, row, first, n, [&](std::int64_t j) { max = std::max(max, logit(j)); });
+      logits.clear();
+      for_keys_ref(s, row, first, n, [&](std::int64_t j) { logits.push_back(logit(j)); });
+      const T max = *std::max_element(logits.begin(), logits.end());
       T sum = 0;
       T* o = &x.o[static_cast<std::size_t>(qh * d)];
+      std::size_t next = 0;
       for_keys_ref(s, row, first, n, [&](std::int64_t j) {
-        const T p = std::exp(logit(j) - max);
+        const T p = std::exp(logits[next++] - max);
+        const T* v = &x.v[static_cast<std::size_t>(at(j))];
         sum += p;
-        for (int i = 0; i < d; ++i) o[i] += p * x.v[static_cast<std::size_t>(at(j) + i)];
+        for (int i = 0; i < d; ++i) o[i] += p * v[i];
       });
       for (int i = 0; i < d; ++i) o[i] /= sum;
       x.lse[static_cast<std::size_t>(qh)] = max + std::log(sum);

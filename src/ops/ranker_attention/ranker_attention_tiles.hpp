@@ -201,21 +201,30 @@ inline void transpose_8x8(__m256 (&r)[8]) {
   }
 }
 
+// Eight rows of src, stride floats apart, as half a transposed panel; with kAll false only the
+// first `rows` of them exist.
+template <bool kAll>
+inline void transpose_rows(const float* src, std::int64_t stride, int rows, int dim, float* dst) {
+  for (int d = 0; d < dim; d += 8) {
+    __m256 r[8];
+    for (int i = 0; i < 8; ++i)
+      r[i] = kAll || i < rows ? _mm256_loadu_ps(src + i * stride + d) : _mm256_setzero_ps();
+    transpose_8x8(r);
+    for (int i = 0; i < 8; ++i) _mm256_store_ps(dst + (d + i) * kPanel, r[i]);
+  }
+  for (int d = dim; d < pad_dim(dim); ++d) _mm256_store_ps(dst + d * kPanel, _mm256_setzero_ps());
+}
+
 // Rows [0, n) of src, stride floats apart, as transposed panels; missing rows of the last panel and
 // missing dims are zeros.
 inline void pack_transposed(const float* src, std::int64_t stride, int n, int dim, float* dst) {
-  const int padded = pad_dim(dim);
-  for (int j = 0; j < n; j += kPanel, dst += padded * kPanel) {
-    for (int half = 0; half < kPanel; half += 8) {
-      for (int d = 0; d < padded; d += 8) {
-        __m256 r[8];
-        for (int i = 0; i < 8; ++i) {
-          const int row = j + half + i;
-          r[i] = row < n && d < dim ? _mm256_loadu_ps(src + row * stride + d) : _mm256_setzero_ps();
-        }
-        transpose_8x8(r);
-        for (int i = 0; i < 8; ++i) _mm256_store_ps(dst + (d + i) * kPanel + half, r[i]);
-      }
+  const std::int64_t size = std::int64_t{pad_dim(dim)} * kPanel;
+  for (int j = 0; j < pad_dim(n); j += 8) {
+    float* half = dst + j / kPanel * size + j % kPanel;
+    if (j + 8 <= n) {
+      transpose_rows<true>(src + j * stride, stride, 8, dim, half);
+    } else {
+      transpose_rows<false>(src + std::min(j, n) * stride, stride, n - j, dim, half);
     }
   }
 }
