@@ -1,6 +1,12 @@
-// A failure whose context was added and that nobody looks at: must not compile.
+// A result whose error was given context and then dropped must not compile.
 #include "core/error.hpp"
 
 paceline::Result<int> count();
 
-void use() { count().context("counting"); }
+void use() {
+#ifdef PACELINE_ALLOWED
+  if (!count().context("counting")) return;
+#else
+  count().context("counting");
+#endif
+}

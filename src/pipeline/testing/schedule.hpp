@@ -1,5 +1,5 @@
 // Runs threads one at a time in an order that follows from a seed, so that an interleaving can be
-// found by trying seeds and run again by naming one.
+// found by trying seeds and run again by naming one; or in every order (choices.hpp).
 //
 // Code under test takes its atomics, mutexes and conditions as template parameters; here they are
 // TestAtomic and ScheduledSync, and each access is a point where another thread may go on. Only
@@ -14,13 +14,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/clock.hpp"
 #include "core/error.hpp"
+#include "pipeline/testing/choices.hpp"
 
 namespace paceline::pipeline::testing {
 
@@ -32,7 +32,9 @@ inline std::uint64_t first_seed(std::uint64_t fallback) {
 
 class Schedule {
  public:
-  explicit Schedule(std::uint64_t seed) : random_(seed), switch_one_in_(1 + random_() % 4) {}
+  explicit Schedule(std::uint64_t seed)
+      : own_(std::make_unique<RandomChoices>(seed)), choices_(*own_) {}
+  explicit Schedule(Choices& choices) : choices_(choices) {}
 
   void spawn(std::function<void()> body) {
     threads_.push_back(std::make_unique<Thread>());
@@ -98,7 +100,7 @@ class Schedule {
     std::unique_lock lock(mutex_);
     if (!failure_.empty()) return leave();
     if (++steps_ > kMostSteps) fail("no end in sight");
-    if (random_() % switch_one_in_ == 0) hand_on();
+    if (count_able(self_) > 0 && choices_.interrupts()) hand_on(self_);
     await_turn(lock);
   }
 
@@ -124,21 +126,28 @@ class Schedule {
     }
   }
 
-  // Gives the turn to a thread that can go on. A timed wait can, by timing out.
-  void hand_on() {
-    std::vector<std::size_t> able;
-    bool all_over = true;
+  // A timed wait can go on, by timing out.
+  static bool is_able(const Thread& t) { return !t.over && (t.waits_on == nullptr || t.timed); }
+  std::size_t count_able(std::size_t except) const {
+    std::size_t able = 0;
     for (std::size_t i = 0; i < threads_.size(); ++i) {
-      const Thread& t = *threads_[i];
-      all_over = all_over && t.over;
-      if (!t.over && (t.waits_on == nullptr || t.timed)) able.push_back(i);
+      if (i != except && is_able(*threads_[i])) ++able;
     }
-    if (able.empty()) {
+    return able;
+  }
+
+  // Gives the turn to a thread that can go on, if any but `except` can.
+  void hand_on(std::size_t except = kNobody) {
+    const std::size_t able = count_able(except);
+    if (able == 0) {
       turn_ = kNobody;
-      if (!all_over) fail("all threads wait");
+      for (const auto& thread : threads_) {
+        if (!thread->over) return fail("all threads wait");
+      }
       return;
     }
-    turn_ = able[random_() % able.size()];
+    std::size_t left = choices_.pick(able);
+    for (turn_ = 0; turn_ == except || !is_able(*threads_[turn_]) || left-- > 0;) ++turn_;
     Thread& next = *threads_[turn_];
     if (next.waits_on != nullptr) {
       next.waits_on = nullptr;
@@ -165,8 +174,8 @@ class Schedule {
   static inline thread_local Schedule* current_ = nullptr;
   static inline thread_local std::size_t self_ = 0;
 
-  std::mt19937_64 random_;
-  const std::uint64_t switch_one_in_;
+  const std::unique_ptr<Choices> own_;
+  Choices& choices_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::size_t turn_ = kNobody;
