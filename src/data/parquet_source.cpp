@@ -1,4 +1,5 @@
 #include <arrow/io/file.h>
+#include <arrow/memory_pool.h>
 #include <fmt/format.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
@@ -41,8 +42,17 @@ Error at(Error error, const std::string& where) {
   return Error(error.code(), fmt::format("{}: {}", where, error.message()), error.at());
 }
 
+// Sanitizers follow memory of the system's allocator only.
+arrow::MemoryPool* memory_pool() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return arrow::system_memory_pool();
+#else
+  return arrow::default_memory_pool();
+#endif
+}
+
 parquet::ReaderProperties reader_properties() {
-  parquet::ReaderProperties properties;
+  parquet::ReaderProperties properties(memory_pool());
   properties.set_page_checksum_verification(true);
   return properties;
 }
@@ -61,7 +71,7 @@ struct Block {
 
 Result<std::unique_ptr<parquet::ParquetFileReader>> open_file(
     const DatasetFile& file, const std::shared_ptr<parquet::FileMetaData>& footer) {
-  auto stream = arrow::io::ReadableFile::Open(file.path);
+  auto stream = arrow::io::ReadableFile::Open(file.path, memory_pool());
   if (!stream.ok()) {
     return Error(Code::kIo, fmt::format("{}: {}", file.path, stream.status().message()));
   }
