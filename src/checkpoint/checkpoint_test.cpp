@@ -212,7 +212,10 @@ TEST(Checkpoint, ANewerVersionIsAnErrorAndStays) {
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code(), Code::kUnavailable);
   EXPECT_THAT(loaded.error().text(), HasSubstr("version 2"));
-  EXPECT_TRUE(fs::exists(path));
+  const Sample sample(2);
+  EXPECT_EQ(publish(dir.path(), sample.content).error().code(), Code::kUnavailable);
+  EXPECT_THAT(names_in(dir.path()),
+              ElementsAre("latest", "step_000000000001", "step_000000000002"));
 }
 
 TEST(Checkpoint, PruneKeepsTheNewestCompleteOnes) {
@@ -277,6 +280,34 @@ TEST(Checkpoint, AnyFailureLeavesTheOldStateAndNoLeftovers) {
   EXPECT_GE(failures, 20);
 }
 
+class RecordingOps : public FileOps {
+ public:
+  std::vector<std::string> seen;
+
+ protected:
+  Result<void> before(FileOp op, const fs::path& path) override {
+    const auto name = path.filename().string();
+    if (op == FileOp::kSyncFile) seen.push_back("sync " + name);
+    if (op == FileOp::kSyncDirectory)
+      seen.push_back(name[0] == '.' ? "sync hidden" : "sync parent");
+    if (op == FileOp::kRename) seen.push_back("rename to " + name);
+    return {};
+  }
+};
+
+// What a power loss may not undo, in the order that makes it so.
+TEST(Checkpoint, EverythingIsSyncedBeforeItCounts) {
+  const TempDir dir;
+  const Sample sample(2);
+  RecordingOps ops;
+  ASSERT_TRUE(publish_with(ops, dir.path(), sample.content).ok());
+  EXPECT_THAT(
+      ops.seen,
+      ElementsAre("sync model.safetensors", "sync optimizer.safetensors", "sync tables.safetensors",
+                  "sync state.json", "sync MANIFEST.json", "sync hidden",
+                  "rename to step_000000000002", "sync parent", "rename to latest", "sync parent"));
+}
+
 // The disk stays full, so that even cleaning up fails: the leftover is hidden, prune removes it.
 TEST(Checkpoint, APersistentFailureLeavesOnlyHiddenFiles) {
   for (int at = 0;; ++at) {
@@ -330,7 +361,7 @@ TEST(Checkpoint, AReadOnlyDirectoryStillFallsBack) {
   const TempDir dir;
   put(dir.path(), 1);
   spill(put(dir.path(), 2) / "state.json", "{}");
-  FailingOps ops(0, true);
+  FailingOps ops(0, true);  // every operation that writes
   ::testing::internal::CaptureStderr();
   const auto loaded = load_newest_with(ops, dir.path());
   const auto warning = ::testing::internal::GetCapturedStderr();

@@ -29,13 +29,23 @@ class CrashingOps : public FileOps {
 
  protected:
   Result<void> before(FileOp op, const fs::path& path) override {
-    if (count_++ == at_) crash();
+    if (count_++ == at_) {
+      if (op == FileOp::kRemove) remove_a_part(path);
+      crash();
+    }
     if (op == FileOp::kCreate) unsynced_[path] = true;
     if (op == FileOp::kSyncFile) unsynced_.erase(path);
     return {};
   }
 
  private:
+  // Removing a directory is many steps: the crash comes between them.
+  static void remove_a_part(const fs::path& path) {
+    std::error_code ec;
+    const fs::directory_iterator it(path, ec);
+    if (!ec && it != fs::directory_iterator()) fs::remove(it->path(), ec);
+  }
+
   [[noreturn]] void crash() {
     for (const auto& [path, unsynced] : unsynced_) {
       std::error_code ec;

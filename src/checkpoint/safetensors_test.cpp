@@ -107,6 +107,7 @@ TEST(Safetensors, RefusesWhatIsCorrupt) {
       {"empty", "", "too few"},
       {"seven bytes", std::string(7, '\0'), "too few"},
       {"length beyond the file", std::string(8, '\x01'), "does not fit"},
+      {"length just beyond the file", std::string("\x03\0\0\0\0\0\0\0{}", 10), "does not fit"},
       {"length near 2^64", std::string(8, '\xff') + "{}", "does not fit"},
       {"length zero", std::string(8, '\0'), "not a JSON object"},
       {"not JSON", file_of("{\"x\":", ""), "not a JSON object"},
