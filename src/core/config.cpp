@@ -6,9 +6,10 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <map>
 #include <set>
 #include <sstream>
+
+#include "core/config_text.hpp"
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
@@ -75,46 +76,6 @@ const toml::node* find(const toml::table& root, std::string_view key) {
   return node;
 }
 
-// The shortest text that reads back to the same value, with a point or exponent.
-std::string number_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  std::string text(buffer, end);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-
-std::string string_text(std::string_view value) {
-  std::string text = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') {
-      text += '\\';
-      text += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      text += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      text += c;
-    }
-  }
-  return text + '"';
-}
-
-template <typename T, typename F>
-std::string list_text(const std::vector<T>& values, F&& one) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + one(values[i]);
-  return text + "]";
-}
-
-std::string key_text(const std::string& name) {
-  const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-';
-  });
-  return bare ? name : string_text(name);
-}
-
 std::string describe(const toml::node& node) {
   if (const auto* s = node.as_string()) return string_text(s->get()) + " (string)";
   if (const auto* i = node.as_integer()) return std::to_string(i->get()) + " (integer)";
@@ -145,36 +106,6 @@ std::string allowed_text(NumberRange r) {
 
 bool has_scheme(const std::string& path) { return path.find("://") != std::string::npos; }
 
-// Replaces every [number] by [], so that a key of one entry is known for all of them.
-std::string without_indices(std::string_view key) {
-  std::string out;
-  bool inside = false;
-  for (const char c : key) {
-    if (c == '[') inside = true;
-    if (!inside || c == '[') out += c;
-    if (c == ']') {
-      inside = false;
-      out += c;
-    }
-  }
-  return out;
-}
-
-// `general` with the indices of `key` in place of its [], as far as there are any.
-std::string with_indices(const std::string& general, std::string_view key) {
-  std::string out;
-  std::size_t from = 0;
-  for (const char c : general) {
-    if (c == ']' && key.find('[', from) != std::string_view::npos) {
-      const std::size_t open = key.find('[', from) + 1;
-      from = key.find(']', open);
-      out += key.substr(open, from - open);
-    }
-    out += c;
-  }
-  return out;
-}
-
 }  // namespace
 
 struct Config::Impl {
@@ -184,7 +115,7 @@ struct Config::Impl {
   // What was asked for and the value used, in order; a key asked for twice counts once.
   std::vector<std::pair<std::string, std::string>> used;
   std::set<std::string, std::less<>> asked;
-  std::map<std::string, std::size_t, std::less<>> tables;  // [[key]]: how many
+  TableCounts tables;
 
   std::set<std::string, std::less<>> overridden;
 
@@ -525,67 +456,6 @@ fs::path Config::base_dir() const { return impl_->base_dir; }
 
 std::vector<std::pair<std::string, std::string>> Config::values() const { return impl_->used; }
 
-std::string Config::resolved() const {
-  // Sections in the order of their first key; entries of arrays of tables after the sections.
-  struct Block {
-    std::string header;
-    std::string text;
-  };
-  std::vector<Block> sections, entries;
-  std::string top;
-  const auto block = [](std::vector<Block>& in, const std::string& header) -> std::string& {
-    for (auto& b : in) {
-      if (b.header == header) return b.text;
-    }
-    in.push_back({header, ""});
-    return in.back().text;
-  };
-  for (const auto& [key, value] : impl_->used) {
-    const std::size_t dot = key.rfind('.');
-    const std::string section = dot == std::string::npos ? "" : key.substr(0, dot);
-    const std::string line = fmt::format(
-        "{} = {}\n", key_text(key.substr(dot == std::string::npos ? 0 : dot + 1)), value);
-    if (section.empty()) {
-      top += line;
-    } else if (section.back() == ']') {
-      block(entries, section) += line;
-    } else {
-      block(sections, section) += line;
-    }
-  }
-  std::string text = top;
-  for (const auto& s : sections)
-    text += fmt::format("{}[{}]\n{}", text.empty() ? "" : "\n", s.header, s.text);
-  for (const auto& [table, count] : impl_->tables) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::string header = fmt::format("{}[{}]", table, i);
-      text += fmt::format("\n[[{}]]\n{}", table, block(entries, header));
-    }
-  }
-  return text;
-}
-
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t best_distance = word.size() / 3 + 2;  // farther is no help
-  for (const auto& candidate : candidates) {
-    std::vector<std::size_t> row(candidate.size() + 1);
-    for (std::size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= word.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j <= candidate.size(); ++j) {
-        const std::size_t substituted = diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
-      best = candidate;
-    }
-  }
-  return best;
-}
+std::string Config::resolved() const { return config_text(impl_->used, impl_->tables); }
 
 }  // namespace paceline

@@ -262,6 +262,35 @@ TEST(Config, ResolvedReadsBackToTheSameValues) {
   EXPECT_EQ(again->values(), first.values());
 }
 
+TEST(Config, ResolvedKeepsWhatIsBelowAnEntryOfAnArray) {
+  const auto ask = [](Config& c) {
+    EXPECT_EQ(*c.table_count("features"), 2U);
+    for (const char* i : {"0", "1"}) {
+      const std::string entry = std::string("features[") + i + "]";
+      EXPECT_EQ(*c.get_string(entry + ".name"), i);
+      EXPECT_EQ(*c.get_int(entry + ".sub.x", 7), *i == '0' ? 5 : 7);
+      const std::size_t parts = *c.table_count(entry + ".parts");
+      EXPECT_EQ(parts, *i == '1' ? 2U : 0U);
+      for (std::size_t p = 0; p < parts; ++p) {
+        EXPECT_EQ(*c.get_int(entry + ".parts[" + std::to_string(p) + "].y"),
+                  static_cast<std::int64_t>(p));
+      }
+    }
+    EXPECT_EQ(*c.table_count("data.from"), 1U);
+    EXPECT_EQ(*c.get_bool("data.from[0].on", true), true);
+    EXPECT_EQ(*c.get_int("data.n", 1), 1);
+    EXPECT_TRUE(c.finish().ok()) << c.finish().error().text();
+  };
+  auto first = parse(
+      "[[data.from]]\n[[features]]\nname = \"0\"\n[features.sub]\nx = 5\n"
+      "[[features]]\nname = \"1\"\n[[features.parts]]\ny = 0\n[[features.parts]]\ny = 1\n");
+  ask(first);
+  auto again = Config::parse(first.resolved(), "resolved.toml");
+  ASSERT_TRUE(again.ok()) << again.error().text() << "\n" << first.resolved();
+  ask(*again);
+  EXPECT_EQ(again->resolved(), first.resolved());
+}
+
 TEST(Config, ValuesAreInTheOrderAskedFor) {
   auto c = parse("b = 2");
   EXPECT_EQ(*c.get_int("b"), 2);
