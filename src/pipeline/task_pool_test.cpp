@@ -14,7 +14,7 @@ namespace paceline::pipeline {
 namespace {
 
 TEST(TaskPool, EachChunkRunsOnce) {
-  for (const int threads : {1, 2, 3, 8}) {
+  for (int threads = 1; threads <= 8; ++threads) {
     TaskPool pool(threads);
     EXPECT_EQ(pool.threads(), threads);
     for (const std::int64_t chunks : {0, 1, 2, 3, 7, 64, 1000}) {
@@ -48,6 +48,27 @@ TEST(TaskPool, RoundsDoNotMix) {
       value = 0;
     }
   }
+}
+
+// Partial sums by chunk, added in the order of the chunks: the same bits for any thread count.
+TEST(TaskPool, NoResultDependsOnTheThreadCount) {
+  constexpr std::int64_t kChunks = 37;
+  const auto sum = [](int threads) {
+    TaskPool pool(threads);
+    std::vector<float> partial(kChunks);
+    pool.run(kChunks, [&](std::int64_t chunk, int) {
+      float total = 0;
+      for (std::int64_t i = 0; i < 100 + chunk; ++i) {
+        total += 1.0F / static_cast<float>(1 + chunk * 131 + i);
+      }
+      partial[static_cast<std::size_t>(chunk)] = total;
+    });
+    float total = 0;
+    for (const float p : partial) total += p;
+    return total;
+  };
+  const float expected = sum(1);
+  for (int threads = 2; threads <= 8; ++threads) EXPECT_EQ(sum(threads), expected) << threads;
 }
 
 TEST(TaskPool, AWorkerIsOneThreadAtATime) {
