@@ -90,8 +90,10 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 template <typename T>
 void discard(Result<T>&&) {}
 
-// What an exit code of the program means.
-inline int exit_code(const Error& error) { return error.code() == Code::kInvalidArgument ? 2 : 1; }
+// The program's exit code: 2 when the user asked for what cannot be or is not there, else 1.
+inline int exit_code(const Error& error) {
+  return error.code() == Code::kInvalidArgument || error.code() == Code::kNotFound ? 2 : 1;
+}
 
 namespace detail {
 [[noreturn]] void check_failed(const char* condition, const std::string& assumed, Loc at);

@@ -65,6 +65,7 @@ TEST(Error, CodesHaveNamesOfTheirOwn) {
 
 TEST(Error, ExitCodes) {
   EXPECT_EQ(exit_code(Error(Code::kInvalidArgument, "")), 2);
+  EXPECT_EQ(exit_code(Error(Code::kNotFound, "")), 2);
   EXPECT_EQ(exit_code(Error(Code::kIo, "")), 1);
   EXPECT_EQ(exit_code(Error(Code::kInternal, "")), 1);
 }

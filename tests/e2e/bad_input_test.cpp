@@ -34,13 +34,13 @@ TEST(BadConfig, KeysAndSizesThatCannotWorkAreRefused) {
   const std::vector<BadConfig> all{
       {"model.wdith=64", {"model.wdith", "did you mean model.width"}},
       {"trian.epochs=2", {"trian", "did you mean train"}},
-      {"train.epochs=two", {"config.toml", "train.epochs", "\"two\"", "integer"}},
+      {"train.epochs=two", {"--set", "train.epochs", "\"two\"", "integer"}},
       {"train.epochs=1.5", {"train.epochs", "1.5"}},
       {"train.epochs=0", {"train.epochs", "0", ">= 1"}},
       {"train.overlap=1", {"train.overlap", "true or false"}},
       {"train.device=tpu", {"train.device", "tpu", "cpu"}},
       {"train.device=cuda", {"train.device", "cuda"}},
-      {"model.query_heads=3", {"model.query_heads", "3"}},
+      {"model.key_heads=3", {"model.", "heads", "3"}},
       {"model.key_heads=4", {"model."}},
       {"model.head_dim=7", {"model.head_dim", "7"}},
       {"model.width=0", {"model.width", "0"}},
@@ -74,7 +74,10 @@ TEST(BadConfig, FilesThatAreNotConfigs) {
   write_text(w.file("broken.toml"), "[train\nepochs = 1\n");
   expect_refused(run({"train", w.file("broken.toml")}), 2, {"broken.toml:1", "TOML"});
   expect_refused(run({"train", w.file("absent.toml")}), 2, {"absent.toml"});
-  expect_refused(run({"train", w.dir().string()}), 2, {"not a run"});
+  expect_refused(run({"train", w.file("train")}), 2, {"not a run"});
+  write_text(w.file("typed.toml"), small_config() + "[trian]\nepochs = \"two\"\n");
+  expect_refused(run({"train", w.file("typed.toml")}), 2,
+                 {"typed.toml:", "trian", "did you mean train"});
 }
 
 TEST(Usage, CommandsAndOptions) {
@@ -258,7 +261,7 @@ TEST(BadRun, FixedKeysThatDifferAreNamedAndNothingIsWrittenOver) {
 
 TEST(BadRun, EvalAndRankWithoutWhatTheyNeed) {
   const Workspace w(kTiny);
-  EXPECT_EQ(run({"eval", w.config()}).exit_code, 1);
+  expect_refused(run({"eval", w.config()}), 2, {"checkpoint"});
   ASSERT_EQ(run(w.train("run", {"train.max_steps=1"})).exit_code, 0);
   expect_refused(run({"eval", w.run_dir("run"), "--split", "tset"}), 2,
                  {"tset", "train, valid and test"});
