@@ -96,7 +96,8 @@ def expand_braces(word):
 
 
 def looks_like_path(word, repo):
-    if not PATH.match(word):
+    # "examples/s" is a unit.
+    if not PATH.match(word) or word.endswith("/s"):
         return False
     if "/" in word and word.split("/")[0] in repo.tops:
         return True
