@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "core/error.hpp"
@@ -23,21 +24,28 @@ void add_rank(CLI::App& app, Command& chosen);
 void add_checkpoint(CLI::App& app, Command& chosen);
 void add_doctor(CLI::App& app, Command& chosen);
 
-// Calls `on_stop` (from another thread) at the first SIGINT or SIGTERM while it lives; the second
-// signal ends the process at once with 130.
+// Takes SIGINT and SIGTERM for the whole process while it lives: the first ends the process with
+// 130 unless a StopOnSignal says what to do, the second ends it in any case. Create it before any
+// thread.
+class SignalWatcher {
+ public:
+  SignalWatcher();
+  ~SignalWatcher();
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// While it lives, the first signal calls `on_stop` (from another thread) instead. One at a time.
 class StopOnSignal {
  public:
   explicit StopOnSignal(std::function<void()> on_stop);
   ~StopOnSignal();
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
-
- private:
-  struct Impl;
-  Impl* impl_;
 };
-
-// Blocks the stop signals in this thread and all that it starts. Call first in main.
-void block_stop_signals();
 
 }  // namespace paceline::app

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdio>
 #include <filesystem>
@@ -64,30 +65,48 @@ Result<int> doctor() {
   line("oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch));
   line("fmt",
        fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100));
+  line("nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
+                                    NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
+  line("CLI11", CLI11_VERSION);
+  line("compiler", __VERSION__);
 
   fmt::print("\ndevices\n");
   line("cpu", "usable");
+  line("cuda code", PACELINE_CUDA_BUILT != 0
+                        ? "compiled in"
+                        : "not compiled in: `make build` does where nvcc is found");
   const std::string driver = nvidia_driver();
-  const auto gpus = nvidia_gpus();
   if (driver.empty()) {
     line("cuda", "no NVIDIA driver on this machine: training runs on the CPU");
   } else {
     line("driver", driver);
-    for (const auto& name : gpus)
-      line("gpu", name + " (not used: this build has no CUDA ops for the ranker)");
+    for (const auto& name : nvidia_gpus()) {
+      line("gpu", name + " (not used: the ranker has no CUDA ops yet)");
+    }
   }
 
   fmt::print("\nchecks\n");
-  bool slow = false;
+  bool well = true;
+  const auto problem = [&](const char* what, const std::string& text) {
+    well = false;
+    line(what, text);
+  };
   if (std::thread::hardware_concurrency() < 2) {
-    slow = true;
-    line("slow", "one core: reading ahead and training share it");
+    problem("slow", "one core: reading ahead and training share it");
   }
   if (memory < 2.0 * 1073741824.0) {
-    slow = true;
-    line("slow", "less than 2 GiB of memory: use small batch limits and shuffle_window");
+    problem("slow", "less than 2 GiB of memory: use small batch limits and data.shuffle_window");
   }
-  if (!slow) line("all well", "nothing is missing for training on this machine");
+  if (dnnl->major != 2) {
+    problem("untested",
+            "oneDNN of another major version than 2 (Debian 12: apt-get install libdnnl2)");
+  }
+  std::error_code error;
+  const auto space = std::filesystem::space(".", error);
+  if (!error && space.available < 1073741824U) {
+    problem("disk", "less than 1 GiB free here: checkpoints may not fit");
+  }
+  if (well) line("all well", "nothing is missing for training on this machine's CPU");
   return 0;
 }
 

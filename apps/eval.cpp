@@ -16,10 +16,10 @@ Result<int> eval(const std::string& target, const std::string& split,
   PL_TRY(const auto paths, config.data.split(split));
   PL_TRY(const auto source, data::open_parquet(paths, config.schema));
   PL_TRY(const auto run, train::load_run(std::move(config)));
-  std::atomic<bool> stop{false};
-  const StopOnSignal on_signal([&] { stop = true; });
-  auto metrics = train::evaluate(run->config, split, *source, *run->ranker, run->view(), *run->ctx,
-                                 [&] { return stop.load(); });
+  train::StopRequest stop;
+  const StopOnSignal on_signal([&] { stop.request(); });
+  auto metrics =
+      train::evaluate(run->config, split, *source, *run->ranker, run->view(), *run->ctx, stop);
   if (!metrics && metrics.error().code() == Code::kCancelled) return kExitStopped;
   if (!metrics) return Error(std::move(metrics.error()));
   PL_TRY_VOID(train::append_eval(run->config.run_dir, run->step, *metrics));

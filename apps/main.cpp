@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
                  "paceline: this processor lacks AVX2 or FMA; this build needs x86-64-v3\n");
     return 1;
   }
-  paceline::app::block_stop_signals();
+  const paceline::app::SignalWatcher signals;
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 #include "commands.hpp"
@@ -23,7 +24,7 @@ Result<std::vector<std::pair<std::string, double>>> parse_weights(const std::str
     const auto parsed = equals == std::string::npos
                             ? std::from_chars_result{item.data(), std::errc::invalid_argument}
                             : std::from_chars(item.data() + equals + 1, last, value);
-    if (parsed.ec != std::errc{} || parsed.ptr != last || equals == 0) {
+    if (parsed.ec != std::errc{} || parsed.ptr != last || equals == 0 || !std::isfinite(value)) {
       return Error(
           Code::kInvalidArgument,
           fmt::format("--weights: found \"{}\", allowed: action=number[,action=number]...", item));
@@ -66,18 +67,15 @@ void add_rank(CLI::App& app, Command& chosen) {
       PL_TRY(options.weights, parse_weights(args->weights));
       PL_TRY(auto config, train::read_config(args->run, args->overrides));
       PL_TRY(const auto run, train::load_run(std::move(config)));
-      std::atomic<bool> stop{false};
-      const StopOnSignal on_signal([&] { stop = true; });
-      options.stop = [&] { return stop.load(); };
-      auto counts = train::rank_file(*run, args->inputs, args->output, options);
+      train::StopRequest stop;
+      const StopOnSignal on_signal([&] { stop.request(); });
+      auto counts = train::rank_file(*run, args->inputs, args->output, options, stop);
       if (!counts && counts.error().code() == Code::kCancelled) return kExitStopped;
       if (!counts) return Error(std::move(counts.error()));
-      fmt::print("{}: {} rows, {} candidates scored with step {} in {:.2f} s{}\n", args->output,
+      const std::string cuts = features::cuts_text(counts->cuts);
+      fmt::print("{}: {} rows, {} candidates scored with step {} in {:.2f} s{}{}\n", args->output,
                  counts->rows, counts->candidates, run->step, seconds_since(start),
-                 counts->history_events_cut > 0
-                     ? fmt::format("; {} history events beyond batch.history_len left out",
-                                   counts->history_events_cut)
-                     : "");
+                 cuts.empty() ? "" : "; ", cuts);
       return 0;
     };
   });

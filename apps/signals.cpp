@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <mutex>
 #include <thread>
 
 #include "commands.hpp"
@@ -19,37 +20,53 @@ sigset_t stop_signals() {
   return set;
 }
 
-}  // namespace
+// What the first signal does; empty: end the process at once.
+std::mutex handler_mutex;
+std::function<void()> handler;
 
-void block_stop_signals() {
-  const sigset_t set = stop_signals();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+void on_signal(bool again) {
+  const std::lock_guard lock(handler_mutex);
+  if (again || !handler) _exit(kExitStopped);
+  log::warning("stopping: what is under way is finished; a second signal ends the process at once");
+  handler();
 }
 
-struct StopOnSignal::Impl {
+}  // namespace
+
+struct SignalWatcher::Impl {
   std::atomic<bool> done{false};
   std::thread thread;
 };
 
-StopOnSignal::StopOnSignal(std::function<void()> on_stop) : impl_(new Impl) {
-  impl_->thread = std::thread([impl = impl_, on_stop = std::move(on_stop)] {
-    const sigset_t set = stop_signals();
+SignalWatcher::SignalWatcher() : impl_(std::make_unique<Impl>()) {
+  // A reader that went away (a pager, `head`) must not end a run: writes fail instead.
+  std::signal(SIGPIPE, SIG_IGN);
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  impl_->thread = std::thread([impl = impl_.get(), set] {
     bool stopping = false;
     while (!impl->done.load(std::memory_order_acquire)) {  // pairs with the destructor's store
-      const timespec wait{0, 50'000'000};
+      const timespec wait{0, 20'000'000};
       if (sigtimedwait(&set, nullptr, &wait) < 0) continue;
-      if (stopping) _exit(kExitStopped);
+      on_signal(stopping);
       stopping = true;
-      log::warning("stopping: the step under way is finished and saved; once more to end at once");
-      on_stop();
     }
   });
 }
 
-StopOnSignal::~StopOnSignal() {
+SignalWatcher::~SignalWatcher() {
   impl_->done.store(true, std::memory_order_release);  // pairs with the loop's load
   impl_->thread.join();
-  delete impl_;
+}
+
+StopOnSignal::StopOnSignal(std::function<void()> on_stop) {
+  const std::lock_guard lock(handler_mutex);
+  handler = std::move(on_stop);
+}
+
+StopOnSignal::~StopOnSignal() {
+  const std::lock_guard lock(handler_mutex);
+  handler = {};
 }
 
 }  // namespace paceline::app

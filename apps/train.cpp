@@ -10,6 +10,14 @@
 namespace paceline::app {
 namespace {
 
+void show_waits(const char* name, const pipeline::WaitStats& w) {
+  fmt::print(
+      "hand-off {}: {} items, consumer waited {:.3f} s, producer {:.3f} s, {:.1f} full on "
+      "average\n",
+      name, w.items, static_cast<double>(w.consumer_wait_ns) * 1e-9,
+      static_cast<double>(w.acquire_wait_ns) * 1e-9, w.mean_occupancy());
+}
+
 Result<int> train(const std::string& config_file, const std::vector<std::string>& overrides,
                   const train::TrainOptions& options) {
   PL_TRY(auto config, train::read_config(config_file, overrides));
@@ -39,6 +47,11 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
       summary->skipped_steps > 0
           ? fmt::format(", {} steps skipped (not finite)", summary->skipped_steps)
           : "");
+  if (const std::string cuts = features::cuts_text(summary->cuts); !cuts.empty()) {
+    fmt::print("{}\n", cuts);
+  }
+  show_waits("readers -> batcher", summary->block_waits);
+  show_waits("batcher -> training", summary->batch_waits);
   fmt::print("run directory: {}\n", run_dir);
   return summary->end == train::TrainEnd::kDone ? 0 : kExitStopped;
 }

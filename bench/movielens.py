@@ -10,7 +10,7 @@ SCRIPT is a PyTorch program for the same rows and model; it takes the data folde
 `examples_per_s`). The peer always runs in the same run as ours, in turns. Figures are appended to
 bench/results/movielens.jsonl, one object a line. Needs a release build (`make build`).
 """
-import argparse, datetime, glob, json, os, resource, statistics, subprocess, sys, tempfile, time
+import argparse, datetime, glob, json, os, statistics, subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.join(ROOT, "build", "release", "paceline")
@@ -70,7 +70,7 @@ def quality(a, tmp, data):
         if a.peer:
             lines = [json.loads(x) for x in run(*a.peer, data, "--seed", seed, "--threads", 2).splitlines()]
             theirs.append(lines[-1]["test"])
-    command = "bench/movielens.py quality"
+    command = a.command
     for metric, smaller in (("auc", False), ("user_auc", False), ("ne", True)):
         mean = lambda rows: round(statistics.mean(r[metric] for r in rows), 5) if rows else None
         record("test, like, mean of seeds 1-3", metric, "", mean(ours), command,
@@ -91,7 +91,7 @@ def speed(a, tmp, data):
             theirs.append(json.loads(out.splitlines()[-1])["examples_per_s"])
     median = lambda x: round(statistics.median(x), 1) if x else None
     record("training, history 128, batch 64, two threads", "examples_per_s", "examples/s", median(ours),
-           "bench/movielens.py speed", "PyTorch" if theirs else None, median(theirs))
+           a.command, "PyTorch" if theirs else None, median(theirs))
 
 
 def quickstart(a, tmp, data):
@@ -99,30 +99,34 @@ def quickstart(a, tmp, data):
     run(PROGRAM, "data", "import", "movielens", inter_file(), f"{tmp}/imported")
     imported = time.perf_counter()
     sets = [f"run.dir={tmp}/quick"] + [f"data.{s}={tmp}/imported/{s}.parquet" for s in ("train", "valid", "test")]
+    sets.append("train.log_every=1")
     process = subprocess.Popen([PROGRAM, "train", CONFIG] + [x for o in sets for x in ("--set", o)],
-                               stdout=subprocess.PIPE, text=True)
+                               stdout=subprocess.DEVNULL)
     resident = []
-    while process.poll() is None:
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
         try:
             with open(f"/proc/{process.pid}/status") as f:
                 resident += [int(x.split()[1]) / 1024 for x in f if x.startswith("VmRSS")]
-        except (OSError, ProcessLookupError):
-            break
+        except OSError:
+            pass
         time.sleep(0.2)
-    if process.wait() != 0:
+    if status != 0:
         sys.exit("training failed")
     trained = time.perf_counter()
     run(PROGRAM, "eval", f"{tmp}/quick", "--split", "test")
     run(PROGRAM, "rank", f"{tmp}/quick", f"{tmp}/imported/test.parquet", "-o", f"{tmp}/scores.parquet")
     end = time.perf_counter()
-    command = "bench/movielens.py quickstart"
+    command = a.command
     record("import + train + eval + rank", "wall", "s", round(end - start, 2), command)
     record("of it, train", "wall", "s", round(trained - imported, 2), command)
     with open(f"{tmp}/quick/metrics.jsonl") as f:
         lines = [json.loads(x) for x in f]
     wait, step = sum(x["wait_ms"]["batches"] for x in lines), sum(x["step_ms"] for x in lines)
     record("training", "exposed wait of the batch pipeline", "% of step time", round(100 * wait / step, 4), command)
-    record("training", "peak resident memory", "MiB", round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, 1), command)
+    record("training", "peak resident memory", "MiB", round(usage.ru_maxrss / 1024, 1), command)
     steady = resident[len(resident) // 3:-1]
     if steady:
         record("training, after the first third", "growth of resident memory", "MiB", round(max(steady) - min(steady), 1), command)
@@ -134,6 +138,8 @@ def main():
     p.add_argument("--peer", nargs=2, metavar=("PYTHON", "SCRIPT"))
     p.add_argument("--turns", type=int, default=5)
     a = p.parse_args()
+    # As given, but for where the peer lies.
+    a.command = f"bench/movielens.py {a.what}" + (" --peer python3 " + os.path.basename(a.peer[1]) if a.peer else "")
     if not os.path.exists(PROGRAM):
         sys.exit("build/release/paceline is missing: run `make build`")
     with tempfile.TemporaryDirectory() as tmp:

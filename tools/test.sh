@@ -4,7 +4,7 @@
 #   layers   includes against the table of rooms
 #   docs     paths, symbols and figures that the documents name
 #   clang    the program compiles and links with clang 14, warnings as errors
-#   dev      all tests with ASan and UBSan, but those labelled "slow"
+#   dev      all tests with ASan and UBSan
 #   tsan     tests of the rooms with threads, with ThreadSanitizer
 #   release  everything as users build it, with CUDA where nvcc is found; every header on its own
 # With arguments, only these lanes. Ends with ctest's summary of the release lane, or with the
@@ -79,7 +79,7 @@ docs_lane() { python3 tools/check_docs.py --self-test && python3 tools/check_doc
 
 clang_lane() { configure clang && build clang all; }
 
-dev_lane() { configure dev && build dev all && run_tests dev -LE slow; }
+dev_lane() { configure dev && build dev all && run_tests dev; }
 
 tsan_lane() {
   local targets="" pattern

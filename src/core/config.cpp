@@ -263,7 +263,7 @@ Result<double> Config::get_number(std::string_view key, std::optional<double> fa
   double value = fallback.value_or(0.0);
   if (node != nullptr) {
     const auto number = node->is_number() ? node->value<double>() : std::nullopt;
-    if (!number || std::isnan(*number) || *number < range.min || *number > range.max) {
+    if (!number || !std::isfinite(*number) || *number < range.min || *number > range.max) {
       return impl_->invalid(key, describe(*node), allowed);
     }
     value = *number;

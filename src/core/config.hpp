@@ -50,6 +50,7 @@ class Config {
   // Keys are dotted: "train.epochs", "features[2].rows". Without a default the key is required.
   Result<std::int64_t> get_int(std::string_view key, std::optional<std::int64_t> fallback = {},
                                IntRange allowed = {});
+  // Numbers are finite.
   Result<double> get_number(std::string_view key, std::optional<double> fallback = {},
                             NumberRange allowed = {});
   Result<bool> get_bool(std::string_view key, std::optional<bool> fallback = {});

@@ -136,7 +136,7 @@ class ListCursor {
       for (int k = 0; k < kLanes; ++k) {
         other |= (def[i + k] ^ column_.max_def) | (rep[i + k] ^ std::int16_t{1});
       }
-      if (other == 0) {
+      if (other == 0 && row_ >= 0) {
         values_ += kLanes;
       } else {
         PL_TRY_VOID(take_each(def + i, rep + i, kLanes));

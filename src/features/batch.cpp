@@ -59,6 +59,19 @@ CutCounts& CutCounts::operator+=(const CutCounts& other) {
   return *this;
 }
 
+std::string cuts_text(const CutCounts& cuts) {
+  std::string text;
+  const auto add = [&](std::int64_t n, const char* what) {
+    if (n > 0) text += fmt::format("{}{} {}", text.empty() ? "" : "; ", n, what);
+  };
+  add(cuts.history_events_cut, "history events beyond batch.history_len left out");
+  add(cuts.candidates_cut, "candidates beyond batch.candidates left out");
+  add(cuts.unknown_actions, "candidates with action bits that no [[actions]] declares");
+  add(cuts.unknown_categories, "category values outside their rows, taken as row 0");
+  add(cuts.request_before_history, "requests before an event of their history");
+  return text;
+}
+
 BatchLayout::BatchLayout(const Schema& schema, const BatchLimits& limits)
     : limits_(limits), prefix_tokens_(schema.prefix_tokens()) {
   const std::int64_t b = limits.examples;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/buffer.hpp"
@@ -54,6 +55,9 @@ struct CutCounts {
   CutCounts& operator+=(const CutCounts& other);
   friend bool operator==(const CutCounts&, const CutCounts&) = default;
 };
+
+// "12 history events beyond batch.history_len left out; ..."; empty when nothing was.
+std::string cuts_text(const CutCounts& cuts);
 
 // Where each array lies in a batch's buffer. A pure function of schema and limits.
 class BatchLayout {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace paceline::features {
@@ -22,6 +23,7 @@ struct Declared {
   Scope scope = Scope::kUser;
   std::string token;  // kUser only
   std::string column, history_column, candidate_column, minus;
+  std::optional<bool> minus_is_list;
 };
 
 std::string key_of(const char* section, std::size_t i, const char* key) {
@@ -117,6 +119,11 @@ Result<void> read_kind(Config& config, std::size_t i, Declared& d) {
   } else if (kind == "bucket") {
     f.kind = Kind::kBucket;
     PL_TRY(d.minus, config.get_string(key_of("features", i, "minus"), ""));
+    const std::string list_key = key_of("features", i, "minus_is_list");
+    if (config.has(list_key)) {
+      PL_TRY(const bool is_list, config.get_bool(list_key));
+      d.minus_is_list = is_list;
+    }
     PL_TRY_VOID(read_boundaries(config, i, f));
   } else if (kind == "number") {
     f.kind = Kind::kNumber;
@@ -215,6 +222,10 @@ class ColumnSet {
     return static_cast<int>(columns_.size() - 1);
   }
 
+  std::string name(int column) const {
+    return column == kNoColumn ? "" : columns_[static_cast<std::size_t>(column)].name;
+  }
+
  private:
   std::vector<Column>& columns_;
 };
@@ -233,7 +244,8 @@ struct Kinds {
   }
 };
 
-// Names that are lists in this config: a `minus` column among them is a list, else a scalar.
+// Names that are lists in this config: a `minus` column among them is a list, any other one a
+// scalar, unless minus_is_list says so.
 std::vector<std::string> list_names(const std::vector<Declared>& declared, bool history) {
   std::vector<std::string> names;
   for (const auto& d : declared) {
@@ -267,8 +279,8 @@ Result<void> place(const Config& config, std::size_t i, const Declared& d,
     TokenFeature f = d.feature;
     PL_TRY(f.column, columns.add(config, full_key, name, shape, element_of(f, !d.minus.empty())));
     if (!d.minus.empty()) {
-      const bool list = shape != Shape::kScalar &&
-                        contains(list_names(all, shape == Shape::kHistoryList), d.minus);
+      const bool declared = contains(list_names(all, shape == Shape::kHistoryList), d.minus);
+      const bool list = shape != Shape::kScalar && d.minus_is_list.value_or(declared);
       PL_TRY(f.minus_column, columns.add(config, key_of("features", i, "minus"), d.minus,
                                          list ? shape : Shape::kScalar, Element::kInt64));
     }
@@ -320,7 +332,8 @@ Result<std::vector<Action>> read_actions(Config& config) {
 }
 
 Result<std::vector<Target>> read_targets(Config& config, ColumnSet& columns,
-                                         const std::vector<Action>& actions) {
+                                         const std::vector<Action>& actions,
+                                         const TokenKind& candidate) {
   PL_TRY(const auto count, config.table_count("targets"));
   std::vector<Target> targets;
   for (std::size_t i = 0; i < count; ++i) {
@@ -341,6 +354,15 @@ Result<std::vector<Target>> read_targets(Config& config, ColumnSet& columns,
         std::any_of(actions.begin(), actions.end(), taken)) {
       return config.invalid(key_of("targets", i, "name"), in_quotes(t.name),
                             "a name that no other target or action has");
+    }
+    for (const auto& feature : candidate.features) {
+      if (columns.name(feature.column) == column || columns.name(feature.minus_column) == column) {
+        return config.invalid(
+            key, in_quotes(column),
+            fmt::format("a column that no feature reads; feature {} does, and would "
+                        "know the answer",
+                        feature.name));
+      }
     }
     PL_TRY(t.column, columns.add(config, key, column, Shape::kCandidateList, Element::kFloat));
     targets.push_back(std::move(t));
@@ -407,7 +429,7 @@ Result<Schema> Schema::from_config(Config& config) {
                                           Shape::kCandidateList, Element::kMask));
   }
   for (const auto& a : s.actions_) s.action_mask_ |= std::uint64_t{1} << a.bit;
-  PL_TRY(s.targets_, read_targets(config, columns, s.actions_));
+  PL_TRY(s.targets_, read_targets(config, columns, s.actions_, kinds.candidate));
   if (s.actions_.empty() && s.targets_.empty()) {
     return config.invalid("actions", "none", "at least one of [[actions]] or [[targets]]");
   }

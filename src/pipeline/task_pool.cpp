@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/buffer.hpp"
@@ -41,6 +43,7 @@ struct TaskPool::Shared {
   std::mutex mutex;
   std::condition_variable wake;
   std::vector<std::thread> workers;
+  std::exception_ptr failure;
 
   void work(int worker) {
     std::uint64_t now = ticket.load(std::memory_order_acquire);  // pairs with the store in run
@@ -49,9 +52,28 @@ struct TaskPool::Shared {
       void* const with = fn.load(std::memory_order_relaxed);
       const std::int64_t all = chunks.load(std::memory_order_relaxed);
       if (!ticket.compare_exchange_weak(now, now - 1, std::memory_order_acquire)) continue;
-      call(with, all - static_cast<std::int64_t>(now & kLeftMask), worker);
+      call_once(call, with, all - static_cast<std::int64_t>(now & kLeftMask), worker);
       finished.fetch_add(1, std::memory_order_release);  // pairs with the load in run
       now = ticket.load(std::memory_order_acquire);
+    }
+  }
+
+  void join() {
+    {
+      const std::lock_guard lock(mutex);
+      stop.store(true);
+    }
+    wake.notify_all();
+    for (auto& worker : workers) worker.join();
+  }
+
+  // The first exception of a round waits here for the caller.
+  void call_once(Body call, void* with, std::int64_t chunk, int worker) noexcept {
+    try {
+      call(with, chunk, worker);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
     }
   }
 
@@ -80,19 +102,18 @@ struct TaskPool::Shared {
 
 TaskPool::TaskPool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
   PL_CHECK(threads >= 1, "at least one thread");
-  for (int worker = 1; worker < threads; ++worker) {
-    shared_->workers.emplace_back([shared = shared_.get(), worker] { shared->loop(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      shared_->workers.emplace_back([shared = shared_.get(), worker] { shared->loop(worker); });
+    }
+  } catch (...) {
+    // The system gives no more threads: those that run must not outlive this object.
+    shared_->join();
+    throw;
   }
 }
 
-TaskPool::~TaskPool() {
-  {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->stop.store(true);
-  }
-  shared_->wake.notify_all();
-  for (auto& worker : shared_->workers) worker.join();
-}
+TaskPool::~TaskPool() { shared_->join(); }
 
 void TaskPool::run_erased(std::int64_t chunks, Body body, void* fn) {
   omp_set_num_threads(1);
@@ -123,6 +144,7 @@ void TaskPool::run_erased(std::int64_t chunks, Body body, void* fn) {
       std::this_thread::yield();
     }
   }
+  if (s.failure) std::rethrow_exception(std::exchange(s.failure, nullptr));
 }
 
 }  // namespace paceline::pipeline

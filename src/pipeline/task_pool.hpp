@@ -5,7 +5,9 @@
 // to its chunk; then no result depends on the thread count (law 1). worker is in [0, threads()) and
 // names a private scratch area.
 // Mechanism: chunks are claimed from one atomic counter; idle workers spin briefly, then sleep.
-// Limits: one run at a time, from one thread at a time; f must not call run and must not throw.
+// Limits: one run at a time, from one thread at a time; f must not call run. An exception of f (no
+// memory for scratch) is thrown again by run after all chunks; the constructor throws
+// std::system_error when the system gives no thread.
 // threads() == 1 runs everything on the caller. Each worker holds library threading at one
 // (omp_set_num_threads(1)).
 // Shutdown: the destructor joins the workers; no run may be under way.

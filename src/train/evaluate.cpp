@@ -39,12 +39,13 @@ void accumulate(const features::Batch& batch, std::span<const float> logits, std
 
 Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& split,
                               const data::Source& source, model::Ranker& ranker,
-                              const model::Weights& weights, ops::Context& ctx,
-                              const std::function<bool()>& stop) {
+                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop) {
   data::BatchPipelineOptions options = config.pipeline_options();
   options.shuffle_window = 0;
   options.epochs = 1;
   PL_TRY(const auto batches, data::BatchPipeline::create(source, config.schema, options, {}));
+
+  const StopRequest::Hook wake(stop, [&] { batches->stop(); });
 
   const auto& actions = config.schema.actions();
   std::vector<std::pair<std::size_t, MetricsAccumulator>> trained;
@@ -55,8 +56,8 @@ Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& spli
   metrics.split = split;
   const auto width = static_cast<std::size_t>(ranker.outputs());
   while (true) {
-    if (stop()) return Error(Code::kCancelled, "the evaluation was stopped");
     PL_TRY(auto fetched, batches->next_batch());
+    if (stop.requested()) return Error(Code::kCancelled, "the evaluation was stopped");
     if (fetched.state != data::FetchState::kBatch) break;
     const features::Batch& batch = fetched.lease.batch();
     accumulate(batch, ranker.forward(ctx, weights, batch), width, actions, trained);
@@ -64,8 +65,9 @@ Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& spli
   metrics.cuts = batches->cuts();
   for (auto& [a, accumulator] : trained) {
     metrics.actions.push_back(
-        {actions[a].name,
-         accumulator.compute({.bootstrap = config.eval.bootstrap, .seed = config.loop.seed})});
+        {actions[a].name, accumulator.compute({.bootstrap = config.eval.bootstrap,
+                                               .seed = config.loop.seed,
+                                               .ndcg_k = config.eval.ndcg_k})});
   }
   return metrics;
 }
@@ -97,12 +99,8 @@ std::string metrics_table(const SplitMetrics& metrics) {
       text += fmt::format("; {} users with one class of {}", a.users_one_class, action);
     }
   }
-  const auto& cuts = metrics.cuts;
-  if (cuts.candidates_cut > 0)
-    text += fmt::format("\n{} candidates beyond batch.candidates left out", cuts.candidates_cut);
-  if (cuts.history_events_cut > 0)
-    text += fmt::format("\n{} history events beyond batch.history_len left out",
-                        cuts.history_events_cut);
+  const std::string cuts = features::cuts_text(metrics.cuts);
+  if (!cuts.empty()) text += '\n' + cuts;
   return text;
 }
 

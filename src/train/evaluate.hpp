@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "features/batch.hpp"
 #include "model/ranker.hpp"
 #include "train/metrics.hpp"
+#include "train/stop_request.hpp"
 #include "train/train_config.hpp"
 
 namespace paceline::train {
@@ -31,8 +31,7 @@ struct SplitMetrics {
 // overwritten) and consumes nothing else; `stop` ends it with Code::kCancelled.
 Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& split,
                               const data::Source& source, model::Ranker& ranker,
-                              const model::Weights& weights, ops::Context& ctx,
-                              const std::function<bool()>& stop);
+                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop);
 
 // One line of eval.jsonl per action.
 Result<void> append_eval(const std::string& run_dir, std::int64_t step,

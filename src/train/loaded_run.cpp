@@ -7,6 +7,18 @@
 
 namespace paceline::train {
 namespace fs = std::filesystem;
+namespace {
+
+// Keys that say what the weights mean; seeds, and weights in loss and score, may be other ones.
+bool changes_scores(const KeyChange& change) {
+  const auto& key = change.key;
+  const bool weighing =
+      key.starts_with("actions[") && (key.ends_with(".score") || key.ends_with(".weight"));
+  return change.what == KeyClass::kFixed && !weighing && key != "train.seed" &&
+         key != "data.seed" && key != "data.shuffle_window";
+}
+
+}  // namespace
 
 Result<TrainConfig> read_config(const fs::path& target, const std::vector<std::string>& overrides) {
   std::error_code ignored;
@@ -39,6 +51,21 @@ Result<std::unique_ptr<LoadedRun>> load_run(TrainConfig config) {
   const TrainConfig& c = run->config;
   auto loaded = checkpoint::load_newest(c.checkpoint.dir);
   if (!loaded) return Error(std::move(loaded.error()).context("opening the run " + c.run_dir));
+  // Other features or sizes would give other scores without a word.
+  PL_TRY(const RunState saved, state_from_json(loaded->state));
+  std::string changes;
+  for (const auto& change : changed_keys(saved.config, c.values)) {
+    if (!changes_scores(change)) continue;
+    changes +=
+        fmt::format("\n  {}: the run has {}, the config has {}", change.key, change.was, change.is);
+  }
+  if (!changes.empty()) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("{} was trained with other values:{}\nset them back, or name the run directory "
+                    "instead of the config",
+                    c.run_dir, changes));
+  }
   run->step = loaded->step;
   run->checkpoint = loaded->path;
   run->pool = std::make_unique<pipeline::TaskPool>(c.threads());

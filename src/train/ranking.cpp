@@ -30,7 +30,8 @@ Result<std::vector<Output>> outputs_of(const features::Schema& schema, const Ran
     outputs.push_back({"score_" + action.name, static_cast<int>(a),
                        options.weights.empty() ? action.score : 0.0});
   }
-  for (const auto& [name, weight] : options.weights) {
+  for (const auto& wanted : options.weights) {
+    const std::string& name = wanted.first;
     const auto it = std::find_if(outputs.begin(), outputs.end(),
                                  [&](const Output& o) { return o.name == "score_" + name; });
     if (it == outputs.end()) {
@@ -39,13 +40,34 @@ Result<std::vector<Output>> outputs_of(const features::Schema& schema, const Ran
       return Error(Code::kInvalidArgument,
                    fmt::format("weight of action \"{}\": the trained actions are {}", name, known));
     }
-    it->weight = weight;
+    it->weight = wanted.second;
   }
   for (std::size_t t = 0; t < schema.targets().size(); ++t) {
     outputs.push_back({"predicted_" + schema.targets()[t].name,
                        static_cast<int>(schema.actions().size() + t), 0.0});
   }
   return outputs;
+}
+
+Error stopped() { return Error(Code::kCancelled, "ranking was stopped; nothing was written"); }
+
+// Writing the scores over what they are made from would lose the input.
+Result<void> keep_input(const std::vector<std::string>& input,
+                        const std::filesystem::path& output) {
+  for (const auto& path : input) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(path, output, ignored)) {
+      return Error(
+          Code::kInvalidArgument,
+          fmt::format("{} is the input too; allowed: another output file", output.string()));
+    }
+  }
+  std::error_code ignored;
+  if (std::filesystem::is_directory(output, ignored)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} is a directory; allowed: a file to write", output.string()));
+  }
+  return {};
 }
 
 // A ranker and batch large enough for the examples seen so far.
@@ -55,15 +77,17 @@ class Scorer {
 
   // Scores every candidate of the block into `scores`, one vector per output.
   Result<void> score(const features::RowBlock& block, const std::vector<Output>& outputs,
-                     std::vector<std::vector<float>>& scores, RankCounts& counts) {
+                     const StopRequest& stop, std::vector<std::vector<float>>& scores,
+                     RankCounts& counts) {
     grow(block);
     for (auto& column : scores) column.clear();
     for (std::int64_t row = 0; row < block.rows;) {
+      if (stop.requested()) return stopped();
       cutter_->begin(*batch_);
       const std::int64_t first = row;
       while (row < block.rows && cutter_->append(block, row)) ++row;
       PL_CHECK(row > first, "a batch that takes any single example");
-      counts.history_events_cut += batch_->cuts().history_events_cut;
+      counts.cuts += batch_->cuts();
       PL_TRY_VOID(score_batch(outputs, scores));
     }
     return {};
@@ -127,7 +151,9 @@ class Scorer {
 }  // namespace
 
 Result<RankCounts> rank_file(const LoadedRun& run, const std::vector<std::string>& input,
-                             const std::filesystem::path& output, const RankOptions& options) {
+                             const std::filesystem::path& output, const RankOptions& options,
+                             const StopRequest& stop) {
+  PL_TRY_VOID(keep_input(input, output));
   const features::Schema schema = run.config.schema.without_labels();
   PL_TRY(const auto outputs, outputs_of(schema, options));
   PL_TRY(const auto source, data::open_parquet(input, schema));
@@ -144,9 +170,9 @@ Result<RankCounts> rank_file(const LoadedRun& run, const std::vector<std::string
   features::RowBlock block;
   std::vector<std::vector<float>> scores(names.size());
   for (std::size_t b = 0; b < source->blocks().size(); ++b) {
-    if (options.stop()) return Error(Code::kCancelled, "ranking was stopped; nothing was written");
+    if (stop.requested()) return stopped();
     PL_TRY_VOID(source->read(static_cast<std::int64_t>(b), block));
-    PL_TRY_VOID(scorer.score(block, outputs, scores, counts));
+    PL_TRY_VOID(scorer.score(block, outputs, stop, scores, counts));
     PL_TRY_VOID(writer->append(block, scores));
     counts.rows += block.rows;
     counts.candidates += block.rows > 0 ? block.candidate_offsets.back() : 0;

@@ -3,26 +3,25 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "train/loaded_run.hpp"
+#include "train/stop_request.hpp"
 
 namespace paceline::train {
 
 struct RankOptions {
   // Weights of action probabilities in the column `score`; empty: the config's score weights.
   std::vector<std::pair<std::string, double>> weights;
-  std::function<bool()> stop = [] { return false; };
 };
 
 struct RankCounts {
   std::int64_t rows = 0;
   std::int64_t candidates = 0;
-  std::int64_t history_events_cut = 0;
+  features::CutCounts cuts;
 };
 
 // Writes `score_<action>` (probability) for each trained action, `predicted_<target>` for each
@@ -30,6 +29,7 @@ struct RankCounts {
 // also beyond batch.candidates; histories are cut to batch.history_len and the cuts counted. The
 // input needs no action columns. kCancelled when stopped; then no output appears.
 Result<RankCounts> rank_file(const LoadedRun& run, const std::vector<std::string>& input,
-                             const std::filesystem::path& output, const RankOptions& options);
+                             const std::filesystem::path& output, const RankOptions& options,
+                             const StopRequest& stop);
 
 }  // namespace paceline::train

@@ -22,15 +22,25 @@ Error io_error(const std::string& what, const fs::path& path, int error) {
 // Writes a sibling file and renames it over `file`.
 Result<void> replace_file(const fs::path& file, const std::string& text) {
   const fs::path fresh = file.string() + ".new";
-  {
-    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.flush();
-    if (!out) return io_error("write", fresh, errno);
-  }
+  const int out = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (out < 0) return io_error("write", fresh, errno);
+  const ssize_t written = ::write(out, text.data(), text.size());
+  int failed = written < 0 ? errno : written < static_cast<ssize_t>(text.size()) ? ENOSPC : 0;
+  if (failed == 0 && ::fsync(out) != 0) failed = errno;
+  ::close(out);
   std::error_code error;
+  if (failed != 0) {
+    fs::remove(fresh, error);
+    return io_error("write", fresh, failed);
+  }
   fs::rename(fresh, file, error);
   if (error) return io_error("replace", file, error.value());
+  // So that the new name survives a loss of power too.
+  if (const int parent = ::open(file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      parent >= 0) {
+    ::fsync(parent);
+    ::close(parent);
+  }
   return {};
 }
 

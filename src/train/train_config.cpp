@@ -9,6 +9,8 @@
 #include <string_view>
 #include <thread>
 
+#include "core/log.hpp"
+
 namespace paceline::train {
 namespace {
 
@@ -58,6 +60,8 @@ Result<EvalConfig> read_eval(Config& config, const DataConfig& data) {
   PL_TRY(const auto bootstrap,
          config.get_int("eval.bootstrap", e.bootstrap, {.min = 0, .max = 10000}));
   e.bootstrap = static_cast<int>(bootstrap);
+  PL_TRY(const auto k, config.get_int("eval.ndcg_k", e.ndcg_k, {.min = 1, .max = 1000000}));
+  e.ndcg_k = static_cast<int>(k);
   if (e.every_steps > 0 && !data.split(e.split)) {
     return config.invalid("eval.every_steps", std::to_string(e.every_steps),
                           fmt::format("0, or a data.{0} to evaluate on", e.split));
@@ -160,6 +164,30 @@ KeyClass key_class(std::string_view key) {
     if (key.starts_with(prefix)) return what;
   }
   return KeyClass::kFixed;
+}
+
+Result<void> check_keys(const std::string& run, const std::vector<KeyChange>& changes,
+                        bool allow_fixed) {
+  std::string refused;
+  bool order = false;
+  for (const auto& change : changes) {
+    // The position means nothing in another order.
+    const bool orders = change.key == "data.seed" || change.key == "data.shuffle_window";
+    if (change.what == KeyClass::kFixed && (orders || !allow_fixed)) {
+      refused += fmt::format("\n  {}: the run has {}, the config has {}", change.key, change.was,
+                             change.is);
+      order = order || orders;
+    } else {
+      log::info(
+          fmt::format("{} changed at this resume: {} -> {}", change.key, change.was, change.is));
+    }
+  }
+  if (refused.empty()) return {};
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format("{} was trained with other values of keys that may not change:{}\n"
+                  "set them back, or use another run.dir{}",
+                  run, refused, order ? "" : ", or --allow-changed-keys to go on all the same"));
 }
 
 std::vector<KeyChange> changed_keys(const std::vector<std::pair<std::string, std::string>>& saved,

@@ -18,7 +18,7 @@ namespace paceline::train {
 
 struct DataConfig {
   std::vector<std::string> train, valid, test;  // directories, files or globs; may be empty
-  int depth = 2;
+  int depth = 1;
   int readers = 1;
   std::int64_t shuffle_window = 16;
   std::uint64_t seed = 1;
@@ -43,12 +43,13 @@ struct EvalConfig {
   std::int64_t every_steps = 0;  // 0: never during training
   std::string split = "valid";
   int bootstrap = 200;  // resamples for the confidence intervals
+  int ndcg_k = 10;
 };
 
 struct CheckpointConfig {
   std::string dir;  // <run>/checkpoints
   std::int64_t every_steps = 0;
-  double every_seconds = 0;
+  double every_seconds = 600;
   int keep_last = 3;
 };
 
@@ -84,6 +85,10 @@ struct KeyChange {
   std::string key, was, is;
   KeyClass what = KeyClass::kFree;
 };
+// Refuses fixed keys that differ, naming all of them; logs reported ones. `run` is for the message.
+Result<void> check_keys(const std::string& run, const std::vector<KeyChange>& changes,
+                        bool allow_fixed);
+
 // Keys whose values differ between the run that was saved and this config, free ones left out.
 std::vector<KeyChange> changed_keys(const std::vector<std::pair<std::string, std::string>>& saved,
                                     const std::vector<std::pair<std::string, std::string>>& now);

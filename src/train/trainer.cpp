@@ -35,15 +35,15 @@ struct Trainer::Impl {
         optimizer(config.optimizer, ranker.layout(), ops::cpu_ops(), ranker.max_lookups()) {}
 
   Result<void> restore();
-  Result<void> check_config(const RunState& saved) const;
+  Result<void> refuse_if_all_broken() const;
   Result<void> open_eval_source();
   Result<TrainSummary> loop();
   Result<void> train_batch(data::BatchPipeline::Lease& lease, double wait_s,
                            Clock::time_point start);
   Result<void> after_step(TrainSummary& summary);
-  Result<void> log_step(const features::Batch& batch, double loss, const StepOutcome& outcome,
-                        double factor, double step_s, double wait_s);
-  void show(double loss);
+  Result<void> log_step(const data::BatchPipeline::Lease& lease, double loss,
+                        const StepOutcome& outcome, double factor, double step_s, double wait_s);
+  void show(double loss, std::int64_t epoch);
   Result<void> run_evaluation(TrainSummary& summary);
   Result<void> save(TrainSummary& summary);
   double run_progress(std::int64_t rows) const {
@@ -65,7 +65,7 @@ struct Trainer::Impl {
   HostBuffer dense_grad, table_grad;
   Optimizer optimizer;
   std::unique_ptr<data::BatchPipeline> batches;
-  std::atomic<bool> stop{false};
+  StopRequest stop;
 
   RunState run;
   std::int64_t saved_step = -1;
@@ -74,7 +74,7 @@ struct Trainer::Impl {
   std::int64_t loop_examples = 0;
   double loop_wait_s = 0.0;
   double idle_s = 0.0;  // evaluation and saving: left out of the rate
-  double last_loss = 0.0;
+  std::int64_t logged_block_wait_ns = 0;
 };
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -105,40 +105,39 @@ Result<void> Trainer::Impl::open_eval_source() {
   return {};
 }
 
-Result<void> Trainer::Impl::check_config(const RunState& saved) const {
-  std::string refused;
-  for (const auto& change : changed_keys(saved.config, config.values)) {
-    if (change.what == KeyClass::kFixed && !options.allow_changed_keys) {
-      refused += fmt::format("\n  {}: the run has {}, the config has {}", change.key, change.was,
-                             change.is);
-    } else {
-      log::info(
-          fmt::format("{} changed at this resume: {} -> {}", change.key, change.was, change.is));
-    }
-  }
-  if (refused.empty()) return {};
-  return Error(Code::kInvalidArgument,
-               fmt::format("{} was trained with other values of keys that may not change:{}\n"
-                           "use another run.dir, or --allow-changed-keys to go on all the same",
-                           config.run_dir, refused));
-}
-
 Result<void> Trainer::Impl::restore() {
   run.config = config.values;
   auto loaded = checkpoint::load_newest(config.checkpoint.dir);
   if (!loaded) {
     if (loaded.error().code() != Code::kNotFound) return Error(std::move(loaded.error()));
+    PL_TRY_VOID(refuse_if_all_broken());
     model::initialize(ranker.layout(), config.loop.seed, weights.dense());
     model::initialize_table(config.loop.seed, config.model.table_width, weights.table());
     return {};
   }
   PL_TRY(const RunState saved, state_from_json(loaded->state));
-  PL_TRY_VOID(check_config(saved));
+  PL_TRY_VOID(check_keys(config.run_dir, changed_keys(saved.config, config.values),
+                         options.allow_changed_keys));
   PL_TRY(run, from_loaded(*loaded, ranker.layout(), weights));
   run.config = config.values;
   saved_step = run.counters.step;
   progress.line(fmt::format("going on from {} (step {}, {} examples trained)",
                             loaded->path.string(), run.counters.step, run.counters.examples));
+  return {};
+}
+
+// Starting over would forget what was trained, which is not for the program to decide.
+Result<void> Trainer::Impl::refuse_if_all_broken() const {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(config.checkpoint.dir, none)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find(".corrupt-") == std::string::npos) continue;
+    return Error(
+        Code::kCorruptData,
+        fmt::format("{}: no checkpoint is whole ({} was set aside); to start over use another "
+                    "run.dir, or remove what was set aside",
+                    config.checkpoint.dir, name));
+  }
   return {};
 }
 
@@ -152,6 +151,7 @@ Result<TrainSummary> Trainer::Impl::loop() {
   TrainSummary summary;
   summary.first_step = run.counters.step;
   loop_start = saved_at = Clock::now();
+  const StopRequest::Hook wake(stop, [this] { batches->stop(); });
   const auto finish = [&]() -> Result<TrainSummary> {
     if (run.counters.step != saved_step) PL_TRY_VOID(save(summary));
     summary.step = run.counters.step;
@@ -159,29 +159,32 @@ Result<TrainSummary> Trainer::Impl::loop() {
     summary.skipped_steps = run.counters.skipped_steps;
     summary.seconds = seconds_since(loop_start);
     summary.wait_seconds = loop_wait_s;
+    summary.cuts = batches->cuts();
+    summary.block_waits = batches->block_waits();
+    summary.batch_waits = batches->batch_waits();
     return summary;
+  };
+  // What was trained before the error is kept; a failing save does not hide the error.
+  const auto fail = [&](Error error) -> Error {
+    if (auto finished = finish(); !finished) log::error(finished.error().text());
+    return error;
   };
 
   while (config.loop.max_steps == 0 || run.counters.step < config.loop.max_steps) {
-    if (stop.load(std::memory_order_relaxed)) {
+    if (stop.requested()) {
       summary.end = TrainEnd::kStopped;
       return finish();
     }
     const auto start = Clock::now();
     auto fetched = batches->next_batch();
     const double wait_s = seconds_since(start);
-    if (!fetched) {
-      // What was trained before the error is kept.
-      PL_TRY_VOID(finish());
-      return Error(std::move(fetched.error()));
-    }
+    if (!fetched) return fail(std::move(fetched.error()));
     if (fetched->state == data::FetchState::kEnd) break;
     if (fetched->state == data::FetchState::kStopped) continue;
     if (auto trained = train_batch(fetched->lease, wait_s, start); !trained) {
-      PL_TRY_VOID(finish());
-      return Error(std::move(trained.error()));
+      return fail(std::move(trained.error()));
     }
-    PL_TRY_VOID(after_step(summary));
+    if (auto done = after_step(summary); !done) return fail(std::move(done.error()));
   }
   return finish();
 }
@@ -206,7 +209,6 @@ Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, doubl
   counters.tokens += batch.tokens();
   loop_examples += batch.examples();
   loop_wait_s += wait_s;
-  last_loss = loss;
   lease.mark_trained();
   run.position = batches->offsets_to_commit();
   if (options.on_batch) options.on_batch(batch.dataset_row());
@@ -220,10 +222,11 @@ Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, doubl
                     counters.step, loss, outcome.grad_norm, counters.bad_in_a_row));
   }
   if (counters.step % config.loop.log_every == 0 || !outcome.applied) {
-    PL_TRY_VOID(log_step(batch, loss, outcome, factor, seconds_since(start), wait_s));
+    PL_TRY_VOID(log_step(lease, loss, outcome, factor, seconds_since(start), wait_s));
   }
+  const std::int64_t epoch = lease.epoch();
   lease.give_back();
-  show(loss);
+  show(loss, epoch);
   if (counters.bad_in_a_row >= config.loop.max_bad_steps) {
     return Error(
         Code::kInternal,
@@ -235,12 +238,12 @@ Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, doubl
   return {};
 }
 
-Result<void> Trainer::Impl::log_step(const features::Batch& batch, double loss,
+Result<void> Trainer::Impl::log_step(const data::BatchPipeline::Lease& lease, double loss,
                                      const StepOutcome& outcome, double factor, double step_s,
                                      double wait_s) {
   nlohmann::json line;
   line["step"] = run.counters.step;
-  line["epoch"] = run.position.epoch;
+  line["epoch"] = lease.epoch();
   // JSON has no NaN: a loss that is not finite is written as null.
   line["loss"] = loss;
   line["examples"] = run.counters.examples;
@@ -249,23 +252,34 @@ Result<void> Trainer::Impl::log_step(const features::Batch& batch, double loss,
   line["grad_norm"] = outcome.grad_norm;
   line["applied"] = outcome.applied;
   line["step_ms"] = step_s * 1e3;
-  line["wait_ms"] = {{"batches", wait_s * 1e3}};
-  line["examples_per_s"] = step_s > 0 ? batch.examples() / step_s : 0.0;
+  // What the loop waited in this step, and what the batcher waited for readers since the last line.
+  const auto blocks_ns = batches->block_waits().consumer_wait_ns;
+  line["wait_ms"] = {{"batches", wait_s * 1e3},
+                     {"blocks", static_cast<double>(blocks_ns - logged_block_wait_ns) * 1e-6}};
+  logged_block_wait_ns = blocks_ns;
+  line["examples_per_s"] = step_s > 0 ? lease.batch().examples() / step_s : 0.0;
   return directory.append_metrics(line);
 }
 
-void Trainer::Impl::show(double loss) {
+void Trainer::Impl::show(double loss, std::int64_t epoch) {
   telemetry::ProgressSample s;
   const double busy_s = seconds_since(loop_start) - idle_s;
   s.step = run.counters.step;
   s.epochs = config.loop.epochs;
-  s.epoch = std::min(run.position.epoch, s.epochs - 1);
+  s.epoch = epoch;
   s.loss = loss;
   s.examples_per_s = busy_s > 0 ? static_cast<double>(loop_examples) / busy_s : 0.0;
   s.wait_share = busy_s > 0 ? loop_wait_s / busy_s : 0.0;
   s.fraction = run_progress(run.position.rows);
-  const double left = (1.0 - s.fraction) * static_cast<double>(config.loop.epochs) *
-                      static_cast<double>(source->rows());
+  const auto rows = static_cast<double>(run.position.rows);
+  double left = s.fraction > 0.0 ? rows / s.fraction - rows : 0.0;
+  if (config.loop.max_steps > 0) {
+    // The run may end sooner: at max_steps, at the examples that a step has taken so far.
+    const auto steps = static_cast<double>(run.counters.step);
+    const auto most = static_cast<double>(config.loop.max_steps);
+    left = std::min(left, rows / steps * (most - steps));
+    s.fraction = std::max(s.fraction, steps / most);
+  }
   s.eta_s = s.examples_per_s > 0 ? left / s.examples_per_s : 0.0;
   progress.update(s);
 }
@@ -285,15 +299,16 @@ Result<void> Trainer::Impl::after_step(TrainSummary& summary) {
 
 Result<void> Trainer::Impl::run_evaluation(TrainSummary& summary) {
   const auto start = Clock::now();
-  auto metrics = evaluate(config, config.eval.split, *eval_source, ranker, view(), ctx,
-                          [this] { return stop.load(std::memory_order_relaxed); });
+  auto metrics = evaluate(config, config.eval.split, *eval_source, ranker, view(), ctx, stop);
   const double took = seconds_since(start);
   summary.eval_seconds += took;
   idle_s += took;
   if (!metrics) {
     // A stop during an evaluation ends the evaluation, not the save that follows.
     if (metrics.error().code() == Code::kCancelled) return {};
-    return Error(std::move(metrics.error()));
+    return Error(std::move(metrics.error())
+                     .context(fmt::format("evaluating {} at step {}", config.eval.split,
+                                          run.counters.step)));
   }
   PL_TRY_VOID(append_eval(config.run_dir, run.counters.step, *metrics));
   progress.line(metrics_table(*metrics));
@@ -305,7 +320,11 @@ Result<void> Trainer::Impl::save(TrainSummary& summary) {
   PL_TRY_VOID(checkpoint::publish(config.checkpoint.dir, to_content(run, weights, ranker.layout()))
                   .context("saving the state of the run"));
   saved_step = run.counters.step;
-  PL_TRY_VOID(checkpoint::prune(config.checkpoint.dir, config.checkpoint.keep_last));
+  // The state is safe; that an old one cannot be removed ends no run.
+  if (auto pruned = checkpoint::prune(config.checkpoint.dir, config.checkpoint.keep_last);
+      !pruned) {
+    log::warning(pruned.error().text());
+  }
   saved_at = Clock::now();
   const double took = seconds_since(start);
   summary.save_seconds += took;
@@ -313,10 +332,7 @@ Result<void> Trainer::Impl::save(TrainSummary& summary) {
   return {};
 }
 
-void Trainer::request_stop() {
-  impl_->stop.store(true, std::memory_order_relaxed);
-  impl_->batches->stop();
-}
+void Trainer::request_stop() { impl_->stop.request(); }
 
 std::int64_t Trainer::epoch_rows() const { return impl_->source->rows(); }
 

@@ -8,13 +8,13 @@
 // Threads: run() is called once, from one thread; request_stop() from any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "core/error.hpp"
+#include "train/stop_request.hpp"
 #include "train/train_config.hpp"
 
 namespace paceline::telemetry {
@@ -38,6 +38,9 @@ struct TrainSummary {
   double wait_seconds = 0.0;  // exposed wait for batches
   double save_seconds = 0.0;
   double eval_seconds = 0.0;
+  features::CutCounts cuts;         // what was cut or ignored in this process
+  pipeline::WaitStats block_waits;  // readers -> batcher
+  pipeline::WaitStats batch_waits;  // batcher -> loop
 };
 
 struct TrainOptions {

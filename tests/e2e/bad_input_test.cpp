@@ -51,6 +51,7 @@ TEST(BadConfig, KeysAndSizesThatCannotWorkAreRefused) {
       {"data.readers=0", {"data.readers"}},
       {"optimizer.lr=-1", {"optimizer.lr", "-1"}},
       {"optimizer.lr=nan", {"optimizer.lr"}},
+      {"optimizer.lr=inf", {"optimizer.lr"}},
       {"schedule.kind=cosin", {"schedule.kind", "cosine"}},
       {"schedule.warmup=2", {"schedule.warmup", "2"}},
       {"checkpoint.keep_last=0", {"checkpoint.keep_last"}},
@@ -274,7 +275,20 @@ TEST(BadRun, EvalAndRankWithoutWhatTheyNeed) {
   expect_refused(
       run({"rank", w.run_dir("run"), w.file("valid"), "-o", w.file("no/such/folder/x.parquet")}), 1,
       {"no/such/folder"});
+  expect_refused(run({"rank", w.run_dir("run"), w.file("valid"), "-o", w.file("out.parquet"),
+                      "--weights", "like=nan"}),
+                 2, {"like=nan"});
   EXPECT_FALSE(std::filesystem::exists(w.file("out.parquet")));
+  const std::string input = w.file("valid/part-0000.parquet");
+  const std::string before = read_text(input);
+  expect_refused(run({"rank", w.run_dir("run"), input, "-o", input}), 2, {"is the input too"});
+  EXPECT_EQ(before, read_text(input));
+  // Scores of other features than the trained ones would be noise.
+  for (const char* set : {"features[4].unit=30.0", "actions[1].bit=3", "model.causal=true"}) {
+    expect_refused(run({"eval", w.config(), "--split", "valid", "--set",
+                        "run.dir=" + w.run_dir("run"), "--set", set}),
+                   2, {"was trained with other values", std::string(set).substr(0, 9)});
+  }
 }
 
 }  // namespace

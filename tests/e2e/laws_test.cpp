@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <map>
 
+#include "core/clock.hpp"
 #include "e2e/support.hpp"
 #include "telemetry/progress.hpp"
 #include "train/loaded_run.hpp"
@@ -54,6 +57,25 @@ TEST(Law1, NoDepthReaderThreadOrOverlapChangesABit) {
     const std::string name = "variant" + std::to_string(v);
     train(w, name, variants[v]);
     expect_same_run(w.run_dir("base"), w.run_dir(name));
+  }
+}
+
+// Wide enough that every op splits its work into several chunks.
+TEST(Law1, NoThreadCountChangesABitOfALargeStep) {
+  const Workspace w(
+      {.rows = 256, .files = 2, .row_group_rows = 64, .min_history = 40, .max_history = 60});
+  const std::vector<std::string> wide{
+      "model.width=128",    "model.head_dim=64",    "model.ffn=256",    "model.table_width=32",
+      "batch.examples=128", "batch.history_len=60", "train.max_steps=3"};
+  const auto with = [&](std::vector<std::string> sets, const std::string& more) {
+    sets.push_back(more);
+    return sets;
+  };
+  train(w, "one", with(wide, "train.threads=1"));
+  for (const char* threads : {"train.threads=2", "train.threads=3", "train.threads=8"}) {
+    SCOPED_TRACE(threads);
+    train(w, threads, with(wide, threads));
+    expect_same_run(w.run_dir("one"), w.run_dir(threads));
   }
 }
 
@@ -155,6 +177,9 @@ TEST(Law3, BatchesBeforeABrokenBlockAreTrainedAndSaved) {
     EXPECT_NE(o.err.find("part-0000.parquet"), std::string::npos) << o.err;
     EXPECT_NE(o.err.find("row group 1"), std::string::npos) << o.err;
     EXPECT_EQ(losses(w.run_dir(name)).size(), 2U);
+    // Raised and saved within a second of its turn.
+    const auto last_step = std::filesystem::last_write_time(w.run_dir(name) + "/metrics.jsonl");
+    EXPECT_LT(std::filesystem::file_time_type::clock::now() - last_step, std::chrono::seconds(1));
     EXPECT_EQ(checkpoints(w.run_dir(name)).back(), "step_000000000002");
   }
 }
@@ -178,8 +203,11 @@ TEST(Law4, SignalsFinishTheStepSaveAndExit130) {
     Process process(w.train(name));
     ASSERT_TRUE(
         wait_until(process, [&] { return lines(w.run_dir(name) + "/metrics.jsonl") >= 5; }));
+    const auto asked = Clock::now();
     process.signal(number);
     const Output o = process.wait();
+    EXPECT_LT(seconds_since(asked), 3.0)
+        << "a stop is noticed within a second, then the state is saved";
     EXPECT_EQ(o.exit_code, 130) << o.out << o.err;
     // The state is that of the last step that was logged.
     char expected[32];
@@ -195,8 +223,30 @@ TEST(Law7, EvaluatingAndSavingAtEveryStepChangesNoBit) {
   train(w, "plain", {});
   train(w, "watched", {"eval.every_steps=1", "checkpoint.every_steps=1", "eval.bootstrap=0"});
   expect_same_run(w.run_dir("plain"), w.run_dir("watched"));
-  // Three trained actions... two are trained: like and share.
+  // Two actions are trained.
   EXPECT_EQ(lines(w.run_dir("watched") + "/eval.jsonl"), 2 * losses(w.run_dir("watched")).size());
+}
+
+TEST(Checkpoints, AreWrittenByDefaultNotOnlyAtTheEnd) {
+  const Workspace w(kSmall);
+  train(w, "run", {"checkpoint.every_seconds=0.001", "checkpoint.keep_last=100"});
+  EXPECT_GT(checkpoints(w.run_dir("run")).size(), 2U);
+  const std::string config =
+      (train(w, "plain", {"train.max_steps=1"}), read_text(w.run_dir("plain") + "/config.toml"));
+  EXPECT_NE(config.find("every_seconds = 600"), std::string::npos) << config;
+}
+
+TEST(Checkpoints, AllBrokenIsRefusedAndForgetsNothing) {
+  const Workspace w(kSmall);
+  train(w, "run", {"train.max_steps=5"});
+  const std::string metrics = read_text(w.run_dir("run") + "/metrics.jsonl");
+  write_text(w.run_dir("run") + "/checkpoints/step_000000000005/model.safetensors", "gone");
+  for (int again = 0; again < 2; ++again) {
+    const Output o = run(w.train("run"));
+    EXPECT_EQ(o.exit_code, 1) << o.out;
+    EXPECT_NE(o.err.find("no checkpoint is whole"), std::string::npos) << o.err;
+    EXPECT_EQ(metrics, read_text(w.run_dir("run") + "/metrics.jsonl"));
+  }
 }
 
 TEST(Checkpoints, AFlippedBitIsSkippedForTheOneBefore) {

@@ -58,7 +58,7 @@ class Workspace {
   data::testing::TempDir dir_;
 };
 
-// The config text; `features` replaces the default [[features]] and [[actions]].
+// The text of that config.
 std::string small_config();
 
 std::string read_text(const std::filesystem::path& file);

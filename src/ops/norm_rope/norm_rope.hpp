@@ -2,7 +2,7 @@
 //
 // x [rows, heads * head_dim] with stride x_stride, scale [heads * head_dim], positions [rows];
 // y dense. For channel pair (i, i + head_dim / 2) of each head, angle = position * base^(-2 i /
-// head_dim) (Su et al., RoFormer, 2021); cos_sin holds cos then sin, [max_position][head_dim / 2]
+// head_dim) (Su et al., RoFormer, 2021); RopeTable holds cos and sin, [max_position][head_dim / 2]
 // each, made by rope_table. Backward: dx has stride dx_stride and is overwritten, dscale is
 // accumulated.
 #pragma once

@@ -1,7 +1,7 @@
 // Ranker attention: candidates see the history and themselves, never each other.
 //
 // Example b has S = N + C rows: N = keys[b] prefix and history rows, then C candidates. Row i reads
-// keys j < N (kCausal: j <= i for rows i < N), and a candidate row also itself:
+// keys j < N (causal: j <= i for rows i < N), and a candidate row also itself:
 //   s_ij = scale * q_i . k_j, optionally capped;  o_i = sum_j softmax_j(s_ij) v_j.
 // A row that reads no key (N = 0 and not a candidate) does not exist; a candidate always reads
 // itself. Soft cap c: kTanh c * tanh(s / c), kSoftSign s / (1 + |s| / c).
