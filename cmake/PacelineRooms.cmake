@@ -15,6 +15,17 @@ if(PACELINE_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PACELINE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
   target_link_options(paceline_flags INTERFACE -fsanitize=${PACELINE_SANITIZE})
 endif()
+# Where no time is spent at run time, none should be spent on optimising: sources that parse, print
+# or test would take most of a build otherwise.
+set(PACELINE_COLD_OPTIONS $<$<CONFIG:Release>:-O1> $<$<CONFIG:Debug>:-O0>)
+set(PACELINE_COLD_SOURCES
+  core/config.cpp core/config_text.cpp core/log.cpp features/schema.cpp data/movielens.cpp
+  data/score_writer.cpp checkpoint/checkpoint.cpp checkpoint/manifest.cpp checkpoint/publish.cpp
+  checkpoint/safetensors.cpp train/train_config.cpp train/run_state.cpp train/run_directory.cpp
+  train/loaded_run.cpp)
+list(TRANSFORM PACELINE_COLD_SOURCES PREPEND "${CMAKE_SOURCE_DIR}/src/")
+set_source_files_properties(${PACELINE_COLD_SOURCES} PROPERTIES COMPILE_OPTIONS "${PACELINE_COLD_OPTIONS}")
+
 find_package(Threads REQUIRED)
 target_link_libraries(paceline_flags INTERFACE Threads::Threads)
 
@@ -44,6 +55,7 @@ function(paceline_room room)
   if(PACELINE_TESTS AND tests)
     add_executable(paceline_${room}_tests ${tests})
     target_link_libraries(paceline_${room}_tests PRIVATE paceline_${room} GTest::gtest_main GTest::gmock)
+    target_compile_options(paceline_${room}_tests PRIVATE ${PACELINE_COLD_OPTIONS})
     gtest_discover_tests(paceline_${room}_tests TEST_PREFIX "${room}." PROPERTIES LABELS unit DISCOVERY_TIMEOUT 60)
   endif()
 endfunction()
