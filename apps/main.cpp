@@ -1,10 +1,14 @@
 // The `paceline` program.
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "commands.hpp"
+#include "core/config.hpp"
 
 namespace {
 
@@ -13,8 +17,22 @@ int report(const paceline::Error& error) {
   return paceline::exit_code(error);
 }
 
+// What was wrong, naming a command that is not one.
+std::string usage_text(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  std::vector<std::string> known;
+  for (const auto* command : app.get_subcommands({})) known.push_back(command->get_name());
+  if (first.empty() || first[0] == '-' ||
+      std::find(known.begin(), known.end(), first) != known.end()) {
+    return error.what();
+  }
+  const std::string near = paceline::nearest(first, known);
+  return "unknown command " + first + (near.empty() ? "" : "; did you mean " + near + "?");
+}
+
 int run(int argc, char** argv) {
-  CLI::App app{"Paceline trains and serves transformer rankers on impression logs.", "paceline"};
+  CLI::App app{"Paceline trains transformer rankers on impression logs and ranks with them.",
+               "paceline"};
   app.set_version_flag("--version", PACELINE_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::help);
@@ -33,7 +51,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "paceline: %s\nrun with --help for what is allowed\n", e.what());
+    std::fprintf(stderr, "paceline: %s\nrun with --help for what is allowed\n",
+                 usage_text(app, argc, argv, e).c_str());
     return 2;
   }
   auto result = chosen();

@@ -53,7 +53,10 @@ void add_rank(CLI::App& app, Command& chosen) {
   command->add_option(
       "--weights", args->weights,
       "action=number,...: weights of the column `score`; default: the config's `score` keys");
-  command->add_option("--set", args->overrides, "section.key=value, overrides the config")
+  command
+      ->add_option("--set", args->overrides,
+                   "section.key=value, overrides the config; may be repeated")
+      ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
       ->take_all();
   command->footer(
@@ -76,6 +79,11 @@ void add_rank(CLI::App& app, Command& chosen) {
       fmt::print("{}: {} rows, {} candidates scored with step {} in {:.2f} s{}{}\n", args->output,
                  counts->rows, counts->candidates, run->step, seconds_since(start),
                  cuts.empty() ? "" : "; ", cuts);
+      if (!counts->weighted) {
+        fmt::print(
+            "no action has a score weight, so there is no column `score`: set `score` of an "
+            "action, or --weights\n");
+      }
       return 0;
     };
   });

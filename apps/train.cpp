@@ -33,6 +33,10 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
   }();
   if (!summary) return Error(std::move(summary.error()));
   if (summary->step == summary->first_step && summary->end == train::TrainEnd::kDone) {
+    if (trainer->epoch_rows() == 0) {
+      fmt::print("data.train has no rows: nothing to train\n");
+      return 0;
+    }
     fmt::print("{} is complete at step {}; nothing left to train\n", run_dir, summary->step);
     return 0;
   }
@@ -69,7 +73,10 @@ void add_train(CLI::App& app, Command& chosen) {
       "train", "Train; the same command again goes on from the newest complete checkpoint");
   command->add_option("CONFIG", args->config, "TOML file, or a run directory to go on with")
       ->required();
-  command->add_option("--set", args->overrides, "section.key=value, overrides the config")
+  command
+      ->add_option("--set", args->overrides,
+                   "section.key=value, overrides the config; may be repeated")
+      ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
       ->take_all();
   command->add_flag("--allow-changed-keys", args->options.allow_changed_keys,

@@ -446,7 +446,10 @@ Result<void> Config::finish() const {
   for (const auto& key : unknown) {
     const std::string near = nearest(without_indices(key), known);
     text += fmt::format("{}{}: unknown key {}", text.empty() ? "" : "\n", impl_->place(key), key);
-    if (!near.empty()) text += fmt::format("; did you mean {}?", with_indices(near, key));
+    if (near == without_indices(key)) {
+      text += "; other entries take it, but not one of this kind or scope";
+    } else if (!near.empty())
+      text += fmt::format("; did you mean {}?", with_indices(near, key));
   }
   return Error(Code::kInvalidArgument, text);
 }

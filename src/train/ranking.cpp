@@ -54,16 +54,28 @@ Error stopped() { return Error(Code::kCancelled, "ranking was stopped; nothing w
 // Writing the scores over what they are made from would lose the input.
 Result<void> keep_input(const std::vector<std::string>& input,
                         const std::filesystem::path& output) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder =
+      fs::weakly_canonical(fs::absolute(output, ignored).parent_path(), ignored);
   for (const auto& path : input) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(path, output, ignored)) {
-      return Error(
-          Code::kInvalidArgument,
-          fmt::format("{} is the input too; allowed: another output file", output.string()));
+    const bool glob = path.find_first_of("*?[") != std::string::npos;
+    const fs::path read = fs::weakly_canonical(
+        fs::absolute(glob ? fs::path(path).parent_path() : fs::path(path), ignored), ignored);
+    const bool below =
+        std::mismatch(read.begin(), read.end(), folder.begin(), folder.end()).first == read.end();
+    if (fs::equivalent(path, output, ignored) ||
+        (below && (glob || fs::is_directory(read, ignored)))) {
+      return Error(Code::kInvalidArgument,
+                   fmt::format("{} is or lies within the input {}; allowed: an output elsewhere",
+                               output.string(), path));
     }
   }
-  std::error_code ignored;
-  if (std::filesystem::is_directory(output, ignored)) {
+  if (!fs::is_directory(folder, ignored)) {
+    return Error(Code::kNotFound, fmt::format("cannot write {}: the folder {} does not exist",
+                                              output.string(), folder.string()));
+  }
+  if (fs::is_directory(output, ignored)) {
     return Error(Code::kInvalidArgument,
                  fmt::format("{} is a directory; allowed: a file to write", output.string()));
   }
@@ -166,6 +178,7 @@ Result<RankCounts> rank_file(const LoadedRun& run, const std::vector<std::string
   PL_TRY(auto writer, data::ScoreWriter::create(output, schema, names));
 
   RankCounts counts;
+  counts.weighted = weighted;
   Scorer scorer(run, schema);
   features::RowBlock block;
   std::vector<std::vector<float>> scores(names.size());

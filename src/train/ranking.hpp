@@ -22,6 +22,7 @@ struct RankCounts {
   std::int64_t rows = 0;
   std::int64_t candidates = 0;
   features::CutCounts cuts;
+  bool weighted = false;  // the column `score` was written
 };
 
 // Writes `score_<action>` (probability) for each trained action, `predicted_<target>` for each

@@ -311,7 +311,7 @@ Result<void> Trainer::Impl::run_evaluation(TrainSummary& summary) {
                                           run.counters.step)));
   }
   PL_TRY_VOID(append_eval(config.run_dir, run.counters.step, *metrics));
-  progress.line(metrics_table(*metrics));
+  progress.line(fmt::format("step {}\n{}", run.counters.step, metrics_table(*metrics)));
   return {};
 }
 
