@@ -22,9 +22,11 @@ Result<int> eval(const std::string& target, const std::string& split,
       train::evaluate(run->config, split, *source, *run->ranker, run->view(), *run->ctx, stop);
   if (!metrics && metrics.error().code() == Code::kCancelled) return kExitStopped;
   if (!metrics) return Error(std::move(metrics.error()));
-  PL_TRY_VOID(train::append_eval(run->config.run_dir, run->step, *metrics));
   fmt::print("{}, step {}, split {}\n{}\n", run->config.run_dir, run->step, split,
              train::metrics_table(*metrics));
+  // Shown first: what was computed is not lost to a file that cannot be written.
+  std::fflush(stdout);
+  PL_TRY_VOID(train::append_eval(run->config.run_dir, run->step, *metrics));
   return 0;
 }
 

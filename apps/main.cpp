@@ -1,10 +1,14 @@
 // The `paceline` program.
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "commands.hpp"
@@ -61,7 +65,16 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
+// A closed standard stream would give its number to the next file, and text for people would end
+// there.
+void open_standard_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != fd) std::abort();
+  }
+}
+
 int main(int argc, char** argv) {
+  open_standard_streams();
   if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0) {
     std::fprintf(stderr,
                  "paceline: this processor lacks AVX2 or FMA; this build needs x86-64-v3\n");
@@ -74,6 +87,11 @@ int main(int argc, char** argv) {
     return report(paceline::Error(
         paceline::Code::kOutOfMemory,
         "out of memory; smaller batch limits, table rows or shuffle_window need less"));
+  } catch (const std::system_error& e) {
+    return report(paceline::Error(
+        paceline::Code::kUnavailable,
+        std::string("the system refuses (threads? see train.threads and data.readers): ") +
+            e.what()));
   } catch (const std::exception& e) {
     return report(paceline::Error(paceline::Code::kInternal, e.what()));
   }

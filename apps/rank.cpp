@@ -29,7 +29,13 @@ Result<std::vector<std::pair<std::string, double>>> parse_weights(const std::str
           Code::kInvalidArgument,
           fmt::format("--weights: found \"{}\", allowed: action=number[,action=number]...", item));
     }
-    weights.emplace_back(item.substr(0, equals), value);
+    const std::string action = item.substr(0, equals);
+    for (const auto& other : weights) {
+      if (other.first == action) {
+        return Error(Code::kInvalidArgument, fmt::format("--weights: {} is given twice", action));
+      }
+    }
+    weights.emplace_back(action, value);
     start = end + 1;
   }
   return weights;

@@ -104,6 +104,22 @@ std::string allowed_text(NumberRange r) {
                     std::isinf(r.max) ? "" : fmt::format("{}", r.max));
 }
 
+bool valid_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i++]);
+    const int more = lead < 0x80                   ? 0
+                     : lead >= 0xC2 && lead < 0xE0 ? 1
+                     : lead >= 0xE0 && lead < 0xF0 ? 2
+                     : lead >= 0xF0 && lead < 0xF5 ? 3
+                                                   : -1;
+    if (more < 0) return false;
+    for (int k = 0; k < more; ++k, ++i) {
+      if (i >= text.size() || (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return false;
+    }
+  }
+  return true;
+}
+
 bool has_scheme(const std::string& path) { return path.find("://") != std::string::npos; }
 
 }  // namespace
@@ -145,6 +161,16 @@ struct Config::Impl {
     return node;
   }
 
+  // Paths are written into files that must be UTF-8.
+  Result<std::string> absolute(std::string_view key, const std::string& path) const {
+    PL_TRY(std::string result, absolute(path));
+    if (!valid_utf8(result)) {
+      return Error(
+          Code::kInvalidArgument,
+          fmt::format("{}: key {}: the path is not valid UTF-8; allowed: UTF-8 names", name, key));
+    }
+    return result;
+  }
   Result<std::string> absolute(const std::string& path) const {
     if (path.empty() || has_scheme(path) || fs::path(path).is_absolute()) return path;
     std::error_code error;
@@ -357,7 +383,7 @@ Result<std::string> Config::get_path(std::string_view key, std::optional<std::st
   const bool present = has(key);
   PL_TRY(std::string path, get_string(key, std::move(fallback)));
   if (present && path.empty()) return impl_->invalid(key, "\"\"", "a path");
-  PL_TRY(std::string absolute, impl_->absolute(path));
+  PL_TRY(std::string absolute, impl_->absolute(key, path));
   for (auto& [used, value] : impl_->used) {
     if (used == key) value = string_text(absolute);
   }
@@ -369,7 +395,7 @@ Result<std::vector<std::string>> Config::get_paths(
   PL_TRY(std::vector<std::string> paths, get_strings(key, std::move(fallback)));
   for (auto& path : paths) {
     if (path.empty()) return impl_->invalid(key, "\"\"", "paths");
-    PL_TRY(path, impl_->absolute(path));
+    PL_TRY(path, impl_->absolute(key, path));
   }
   for (auto& [used, value] : impl_->used) {
     if (used == key) value = list_text(paths, [](const std::string& s) { return string_text(s); });
@@ -414,13 +440,20 @@ bool Config::Impl::known_below(const std::string& prefix) const {
 void Config::Impl::collect_unknown(const toml::node& node, const std::string& key,
                                    std::vector<std::string>& unknown) const {
   if (asked.contains(key)) return;
-  if (!key.empty() && !known_below(key)) {
+  const auto* list = node.as_array();
+  const bool section = node.is_table() || (list != nullptr && tables.contains(key));
+  if (!key.empty() && (!known_below(key) || !section)) {
     unknown.push_back(key);
     return;
   }
   if (const auto* table = node.as_table()) {
     for (const auto& [child_key, child] : *table) {
       const std::string below(child_key.str());
+      if (below.find_first_of(".[]") != std::string::npos) {
+        // A quoted key that only looks like a path into the config.
+        unknown.push_back("\"" + below + "\"");
+        continue;
+      }
       collect_unknown(child, key.empty() ? below : key + "." + below, unknown);
     }
   } else if (const auto* array = node.as_array()) {
@@ -444,6 +477,12 @@ Result<void> Config::finish() const {
   for (const auto& table : impl_->tables) known.push_back(table.first);
   std::string text;
   for (const auto& key : unknown) {
+    if (const toml::node* node = paceline::find(impl_->root, key);
+        node != nullptr && !node->is_table() && impl_->known_below(key)) {
+      text += (text.empty() ? "" : "\n") +
+              impl_->invalid(key, describe(*node), "a table with keys of this name").message();
+      continue;
+    }
     const std::string near = nearest(without_indices(key), known);
     text += fmt::format("{}{}: unknown key {}", text.empty() ? "" : "\n", impl_->place(key), key);
     if (near == without_indices(key)) {

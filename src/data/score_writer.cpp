@@ -87,16 +87,19 @@ Result<std::unique_ptr<ScoreWriter>> ScoreWriter::create(
   }
   impl->schema = arrow::schema(std::move(fields));
 
-  auto stream = arrow::io::FileOutputStream::Open(impl->temporary.string());
+  // From here on the destructor removes the temporary file.
+  std::unique_ptr<ScoreWriter> self(new ScoreWriter(std::move(impl)));
+  Impl* const w = self->impl_.get();
+  auto stream = arrow::io::FileOutputStream::Open(w->temporary.string());
   if (!stream.ok()) return arrow_error("write", out, stream.status());
-  impl->stream = *stream;
+  w->stream = *stream;
   auto properties =
       parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
-  auto writer = parquet::arrow::FileWriter::Open(*impl->schema, arrow::default_memory_pool(),
-                                                 impl->stream, properties);
+  auto writer = parquet::arrow::FileWriter::Open(*w->schema, arrow::default_memory_pool(),
+                                                 w->stream, properties);
   if (!writer.ok()) return arrow_error("write", out, writer.status());
-  impl->writer = std::move(*writer);
-  return std::unique_ptr<ScoreWriter>(new ScoreWriter(std::move(impl)));
+  w->writer = std::move(*writer);
+  return self;
 }
 
 Result<void> ScoreWriter::append(const features::RowBlock& block,

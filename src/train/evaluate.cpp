@@ -67,8 +67,10 @@ Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& spli
     metrics.actions.push_back(
         {actions[a].name, accumulator.compute({.bootstrap = config.eval.bootstrap,
                                                .seed = config.loop.seed,
-                                               .ndcg_k = config.eval.ndcg_k})});
+                                               .ndcg_k = config.eval.ndcg_k,
+                                               .stop = [&] { return stop.requested(); }})});
   }
+  if (stop.requested()) return Error(Code::kCancelled, "the evaluation was stopped");
   return metrics;
 }
 

@@ -134,6 +134,7 @@ void add_intervals(const std::vector<RankedEntry>& ranked, const std::vector<Sum
   std::array<std::vector<double>, kMetrics> seen;
   std::vector<std::uint8_t> weights(by_user.size() * kWeightLanes);
   for (std::size_t first = 0; first < resamples; first += kWeightLanes) {
+    if (options.stop()) return;
     draw_weights(rng, first, weights);
     const auto auc = weighted_auc(ranked, weights);
     std::array<Sums, kWeightLanes> sums;

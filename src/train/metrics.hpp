@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ struct MetricsOptions {
   int bootstrap = 200;     // resamples; 0: no intervals
   std::uint64_t seed = 1;  // of the resamples
   int ndcg_k = 10;         // >= 1
+  // Looked at between resamples; true ends compute() early, without intervals.
+  std::function<bool()> stop = [] { return false; };
 };
 
 struct Interval {

@@ -75,9 +75,10 @@ Result<void> keep_input(const std::vector<std::string>& input,
     return Error(Code::kNotFound, fmt::format("cannot write {}: the folder {} does not exist",
                                               output.string(), folder.string()));
   }
-  if (fs::is_directory(output, ignored)) {
-    return Error(Code::kInvalidArgument,
-                 fmt::format("{} is a directory; allowed: a file to write", output.string()));
+  if (fs::exists(output, ignored) && !fs::is_regular_file(output, ignored)) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format("{} is not a regular file; allowed: a file to write", output.string()));
   }
   return {};
 }
@@ -173,6 +174,7 @@ Result<RankCounts> rank_file(const LoadedRun& run, const std::vector<std::string
   std::vector<std::string> names;
   for (const auto& o : outputs) names.push_back(o.name);
   const bool weighted =
+      !options.weights.empty() ||
       std::any_of(outputs.begin(), outputs.end(), [](const Output& o) { return o.weight != 0.0; });
   if (weighted) names.emplace_back("score");
   PL_TRY(auto writer, data::ScoreWriter::create(output, schema, names));

@@ -8,7 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <utility>
+
+#include "core/config.hpp"
 
 namespace paceline::train {
 namespace fs = std::filesystem;
@@ -17,6 +20,24 @@ namespace {
 Error io_error(const std::string& what, const fs::path& path, int error) {
   return Error(Code::kIo,
                fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
+}
+
+constexpr std::string_view kWrittenByRun =
+    "# Written by a run of paceline: every key with the value used.";
+
+// The directory is this process's until it ends.
+Result<int> take_lock(const fs::path& dir) {
+  const fs::path file = dir / ".lock";
+  const int lock = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock < 0) return io_error("write to the directory", dir, errno);
+  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    ::close(lock);
+    return Error(
+        Code::kUnavailable,
+        fmt::format("{}: another process is training here; wait for it or use another directory",
+                    dir.string()));
+  }
+  return lock;
 }
 
 // Writes a sibling file and renames it over `file`.
@@ -74,35 +95,91 @@ Result<RunDirectory> RunDirectory::open(const fs::path& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
   if (error) return io_error("create the run directory", dir, error.value());
-  const fs::path lock_file = dir / ".lock";
-  const int lock = ::open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) return io_error("write to the run directory", dir, errno);
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    ::close(lock);
-    return Error(
-        Code::kUnavailable,
-        fmt::format("{}: another process is training in this run directory; wait for it or "
-                    "use another run.dir",
-                    dir.string()));
-  }
+  PL_TRY(const int lock, take_lock(dir));
   return RunDirectory(dir, lock);
 }
 
+Result<void> RunDirectory::lock_checkpoints(const fs::path& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return io_error("create the checkpoint directory", dir, error.value());
+  if (fs::equivalent(dir, path_, error)) return {};
+  PL_TRY(checkpoint_lock_, take_lock(dir));
+  return {};
+}
+
+Result<void> RunDirectory::check_is_run(const std::string& checkpoints) const {
+  const fs::path config_file = path_ / "config.toml";
+  std::ifstream in(config_file, std::ios::binary);
+  std::string first;
+  std::getline(in, first);
+  if (!in && !first.empty()) first.clear();
+  std::error_code none;
+  if (!fs::exists(config_file, none)) {
+    if (!fs::exists(path_ / "metrics.jsonl", none)) return {};
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "run.dir {} holds a metrics.jsonl but no run; allowed: a new directory, or one that "
+            "a run has written",
+            path_.string()));
+  }
+  if (first != kWrittenByRun) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "run.dir {} holds a config.toml that no run has written; allowed: a new directory, or "
+            "one that a run has written",
+            path_.string()));
+  }
+  PL_TRY(auto before, Config::load(config_file));
+  PL_TRY(const std::string old, before.get_path("checkpoint.dir", checkpoints));
+  PL_TRY(const std::string old_run, before.get_path("run.dir", path_.string()));
+  // A run that was moved as a whole has its checkpoints where it is now.
+  if (old == checkpoints || fs::path(old) == fs::path(old_run) / "checkpoints") return {};
+  if (fs::is_directory(old, none) && !fs::is_empty(old, none)) {
+    return Error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "checkpoint.dir: the run has its checkpoints in {}, the config says {}; set it back, "
+            "or move them",
+            old, checkpoints));
+  }
+  return {};
+}
+
+bool RunDirectory::has_evaluation(std::int64_t step, const std::string& split) const {
+  std::ifstream in(path_ / "eval.jsonl", std::ios::binary);
+  for (std::string line; std::getline(in, line);) {
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    if (object.is_object() && object.value("step", std::int64_t{-1}) == step &&
+        object.value("split", "") == split) {
+      return true;
+    }
+  }
+  return false;
+}
+
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
+    : path_(std::move(other.path_)),
+      lock_(std::exchange(other.lock_, -1)),
+      checkpoint_lock_(std::exchange(other.checkpoint_lock_, -1)) {}
 
 RunDirectory& RunDirectory::operator=(RunDirectory&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(lock_, other.lock_);
+  std::swap(checkpoint_lock_, other.checkpoint_lock_);
   return *this;
 }
 
 RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
+  for (const int lock : {lock_, checkpoint_lock_}) {
+    if (lock >= 0) ::close(lock);
+  }
 }
 
 Result<void> RunDirectory::write_config(const std::string& resolved) const {
-  return replace_file(path_ / "config.toml", resolved);
+  return replace_file(path_ / "config.toml", std::string(kWrittenByRun) + "\n" + resolved);
 }
 
 Result<void> RunDirectory::forget_after(std::int64_t step) {

@@ -21,6 +21,18 @@ class RunDirectory {
 
   const std::filesystem::path& path() const { return path_; }
 
+  // Refuses a directory whose config.toml was not written by a run, or that has metrics but no
+  // config: those files are somebody's. `checkpoints` is where the run saves: refused when the run
+  // saved somewhere else before and has checkpoints there.
+  Result<void> check_is_run(const std::string& checkpoints) const;
+
+  // Locks the directory of the checkpoints too, creating it; finds out early that it cannot be
+  // written.
+  Result<void> lock_checkpoints(const std::filesystem::path& dir);
+
+  // True when eval.jsonl has a line of this step and split.
+  bool has_evaluation(std::int64_t step, const std::string& split) const;
+
   // Replaces config.toml atomically.
   Result<void> write_config(const std::string& resolved) const;
 
@@ -35,6 +47,7 @@ class RunDirectory {
   RunDirectory(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
   std::filesystem::path path_;
   int lock_ = -1;
+  int checkpoint_lock_ = -1;
 };
 
 // Appends one object as a line to `file`.

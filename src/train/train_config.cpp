@@ -53,6 +53,18 @@ Result<LoopConfig> read_loop(Config& config) {
   return l;
 }
 
+Result<void> something_to_train(const Config& config, const features::Schema& schema) {
+  const auto& actions = schema.actions();
+  const auto& targets = schema.targets();
+  if (std::any_of(actions.begin(), actions.end(),
+                  [](const auto& a) { return a.train && a.weight > 0; }) ||
+      std::any_of(targets.begin(), targets.end(), [](const auto& t) { return t.weight > 0; })) {
+    return {};
+  }
+  return config.invalid("actions", "none that trains",
+                        "one with train = true and weight > 0, or a target");
+}
+
 Result<EvalConfig> read_eval(Config& config, const DataConfig& data) {
   EvalConfig e;
   PL_TRY(e.every_steps, config.get_int("eval.every_steps", e.every_steps, {.min = 0}));
@@ -104,6 +116,7 @@ Result<TrainConfig> TrainConfig::from_config(Config& config) {
   PL_TRY(t.loop, read_loop(config));
   PL_TRY(t.data, read_data(config, t.loop.seed));
   PL_TRY(t.schema, features::Schema::from_config(config));
+  PL_TRY_VOID(something_to_train(config, t.schema));
   PL_TRY(t.limits, features::BatchLimits::from_config(config, t.schema));
   PL_TRY(t.model, model::ModelConfig::from_config(config));
   PL_TRY(t.optimizer, OptimizerConfig::from_config(config));

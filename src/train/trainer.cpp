@@ -88,6 +88,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOption
   std::unique_ptr<Trainer> trainer(new Trainer(std::make_unique<Impl>(
       std::move(config), std::move(options), progress, std::move(directory), std::move(source))));
   auto& t = *trainer->impl_;
+  PL_TRY_VOID(t.directory.check_is_run(t.config.checkpoint.dir));
+  PL_TRY_VOID(t.directory.lock_checkpoints(t.config.checkpoint.dir));
   PL_TRY_VOID(t.open_eval_source());
   PL_TRY_VOID(t.restore());
   PL_TRY(t.batches, data::BatchPipeline::create(*t.source, t.config.schema,
@@ -120,6 +122,8 @@ Result<void> Trainer::Impl::restore() {
                          options.allow_changed_keys));
   PL_TRY(run, from_loaded(*loaded, ranker.layout(), weights));
   run.config = config.values;
+  // A run that ended for its bad steps gets as many more.
+  if (run.counters.bad_in_a_row >= config.loop.max_bad_steps) run.counters.bad_in_a_row = 0;
   saved_step = run.counters.step;
   progress.line(fmt::format("going on from {} (step {}, {} examples trained)",
                             loaded->path.string(), run.counters.step, run.counters.examples));
@@ -169,6 +173,13 @@ Result<TrainSummary> Trainer::Impl::loop() {
     if (auto finished = finish(); !finished) log::error(finished.error().text());
     return error;
   };
+
+  // A stop may have cut the evaluation of the step that a resume starts from.
+  if (const auto at = run.counters.step; config.eval.every_steps > 0 && at > 0 &&
+                                         at % config.eval.every_steps == 0 &&
+                                         !directory.has_evaluation(at, config.eval.split)) {
+    PL_TRY_VOID(run_evaluation(summary));
+  }
 
   while (config.loop.max_steps == 0 || run.counters.step < config.loop.max_steps) {
     if (stop.requested()) {
@@ -293,7 +304,9 @@ Result<void> Trainer::Impl::after_step(TrainSummary& summary) {
   }
   const bool by_steps = c.every_steps > 0 && step % c.every_steps == 0;
   const bool by_time = c.every_seconds > 0 && seconds_since(saved_at) >= c.every_seconds;
-  if (by_steps || by_time) PL_TRY_VOID(save(summary));
+  // Weights that give no finite loss are not worth an older checkpoint.
+  const bool healthy = run.counters.bad_in_a_row == 0;
+  if (healthy && (by_steps || by_time)) PL_TRY_VOID(save(summary));
   return {};
 }
 
@@ -321,8 +334,11 @@ Result<void> Trainer::Impl::save(TrainSummary& summary) {
                   .context("saving the state of the run"));
   saved_step = run.counters.step;
   // The state is safe; that an old one cannot be removed ends no run.
-  if (auto pruned = checkpoint::prune(config.checkpoint.dir, config.checkpoint.keep_last);
-      !pruned) {
+  if (run.counters.bad_in_a_row > 0) {
+    log::warning(fmt::format("older checkpoints in {} are kept: the last steps were not finite",
+                             config.checkpoint.dir));
+  } else if (auto pruned = checkpoint::prune(config.checkpoint.dir, config.checkpoint.keep_last);
+             !pruned) {
     log::warning(pruned.error().text());
   }
   saved_at = Clock::now();

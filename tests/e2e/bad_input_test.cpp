@@ -60,6 +60,7 @@ TEST(BadConfig, KeysAndSizesThatCannotWorkAreRefused) {
       {"features[0].collumn=user_id", {"features[0].collumn", "did you mean"}},
       {"actions[1].bit=64", {"actions[1].bit", "64"}},
       {"data.train=[]", {"data.train"}},
+      {"eval=5", {"key eval", "5 (integer)", "a table"}},
       {"nonsense", {"--set nonsense", "section.key=value"}},
   };
   for (const auto& bad : all) {
@@ -76,6 +77,10 @@ TEST(BadConfig, FilesThatAreNotConfigs) {
   expect_refused(run({"train", w.file("broken.toml")}), 2, {"broken.toml:1", "TOML"});
   expect_refused(run({"train", w.file("absent.toml")}), 2, {"absent.toml"});
   expect_refused(run({"train", w.file("train")}), 2, {"not a run"});
+  write_text(w.file("quoted.toml"), "\"optimizer.lr\" = 5.0\n" + small_config());
+  expect_refused(run({"train", w.file("quoted.toml")}), 2, {"unknown key \"optimizer.lr\""});
+  expect_refused(run(w.train("run", {"actions[1].train=false", "actions[2].weight=0.0"})), 2,
+                 {"none that trains"});
   write_text(w.file("typed.toml"), small_config() + "[trian]\nepochs = \"two\"\n");
   expect_refused(run({"train", w.file("typed.toml")}), 2,
                  {"typed.toml:", "trian", "did you mean train"});
@@ -237,6 +242,29 @@ TEST(BadRun, ADirectoryThatCannotBeWritten) {
   EXPECT_EQ(o.exit_code, 1) << o.err;
   EXPECT_THAT(o.err, AllOf(HasSubstr("cannot create the run directory"), HasSubstr("runs/run")));
   EXPECT_EQ(read_text(w.file("runs")), "in the way");
+}
+
+TEST(BadRun, FilesOfOthersAreNotWrittenOver) {
+  const Workspace w(kTiny);
+  const std::string config = read_text(w.config());
+  expect_refused(run({"train", w.config(), "--set", "run.dir=" + w.dir().string()}), 2,
+                 {"run.dir", "config.toml"});
+  EXPECT_EQ(config, read_text(w.config()));
+  std::filesystem::create_directories(w.file("mine"));
+  write_text(w.file("mine/metrics.jsonl"), "mine\n");
+  expect_refused(run({"train", w.config(), "--set", "run.dir=" + w.file("mine")}), 2,
+                 {"metrics.jsonl"});
+  EXPECT_EQ(read_text(w.file("mine/metrics.jsonl")), "mine\n");
+  // Checkpoints elsewhere would make the run start over and forget its metrics.
+  ASSERT_EQ(run(w.train("run")).exit_code, 0);
+  const std::string metrics = read_text(w.run_dir("run") + "/metrics.jsonl");
+  ASSERT_EQ(run(w.train("other", {"checkpoint.dir=" + w.file("saved")})).exit_code, 0);
+  expect_refused(run(w.train("other", {"checkpoint.dir=" + w.file("elsewhere")})), 2,
+                 {"checkpoint.dir", "saved"});
+  EXPECT_EQ(metrics, read_text(w.run_dir("run") + "/metrics.jsonl"));
+  // A place for checkpoints that cannot be written is found before any step.
+  expect_refused(run(w.train("late", {"checkpoint.dir=/proc/nothing"})), 1, {"/proc/nothing"});
+  EXPECT_FALSE(std::filesystem::exists(w.run_dir("late") + "/metrics.jsonl"));
 }
 
 TEST(BadRun, FixedKeysThatDifferAreNamedAndNothingIsWrittenOver) {
