@@ -30,7 +30,7 @@ Result<void> take(const std::vector<Tensor>& tensors, const std::string& name,
   if (it->dtype != Dtype::kF32 || it->shape != shape ||
       it->bytes.size_bytes() != out.size_bytes()) {
     return Error(
-        Code::kCorruptData,
+        Code::kInvalidArgument,
         fmt::format("{}: tensor {} has shape [{}], this model needs float32 [{}]", where.string(),
                     name, fmt::join(it->shape, ", "), fmt::join(shape, ", ")));
   }
