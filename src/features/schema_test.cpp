@@ -130,6 +130,43 @@ boundaries = [1, 10, 100.5]
   EXPECT_EQ(f.size, 4);
 }
 
+TEST(Schema, MinusMayBeAListThatNothingElseReads) {
+  const std::string feature = R"(
+[[features]]
+name = "watched"
+scope = "history"
+kind = "bucket"
+history_column = "history_end"
+minus = "history_start"
+)";
+  const auto shape = [](const Result<Schema>& s) {
+    const auto& f = s->kinds()[0].features[1];
+    return s->columns()[static_cast<std::size_t>(f.minus_column)].shape;
+  };
+  const auto scalar = read(kItem + feature + kLike);
+  ASSERT_TRUE(scalar) << scalar.error().text();
+  EXPECT_EQ(shape(scalar), Shape::kScalar);
+  const auto list = read(kItem + feature + "minus_is_list = true\n" + kLike);
+  ASSERT_TRUE(list) << list.error().text();
+  EXPECT_EQ(shape(list), Shape::kHistoryList);
+}
+
+TEST(Schema, AFeatureMayNotReadATarget) {
+  const auto s = read(std::string(kItem) + R"(
+[[features]]
+name = "peek"
+scope = "candidate"
+kind = "number"
+candidate_column = "candidate_dwell"
+)" + kLike + R"(
+[[targets]]
+name = "dwell"
+candidate_column = "candidate_dwell"
+)");
+  ASSERT_FALSE(s);
+  EXPECT_THAT(s.error().text(), HasSubstr("feature peek"));
+}
+
 TEST(Schema, TargetsAndWithoutLabels) {
   const auto s = read(std::string(kItem) + kLike + R"(
 [[targets]]

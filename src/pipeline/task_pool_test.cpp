@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <set>
 #include <thread>
 #include <vector>
@@ -121,6 +122,22 @@ TEST(TaskPool, LibraryThreadingIsOne) {
       ;
   });
   EXPECT_EQ(most.load(), 1);
+}
+
+TEST(TaskPool, AnExceptionReachesTheCallerAfterAllChunks) {
+  for (const int threads : {1, 3}) {
+    TaskPool pool(threads);
+    std::atomic<int> runs{0};
+    const auto throwing = [&](std::int64_t chunk, int) {
+      runs.fetch_add(1);
+      if (chunk == 5) throw std::bad_alloc();
+    };
+    EXPECT_THROW(pool.run(20, throwing), std::bad_alloc);
+    if (threads > 1) EXPECT_EQ(runs.load(), 20);
+    runs = 0;
+    pool.run(4, throwing);
+    EXPECT_EQ(runs.load(), 4) << "the pool goes on";
+  }
 }
 
 }  // namespace

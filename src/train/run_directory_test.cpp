@@ -69,7 +69,41 @@ TEST_F(RunDirectoryTest, ConfigIsReplacedWhole) {
   ASSERT_TRUE(run.ok());
   ASSERT_TRUE(run->write_config("first = 1\n").ok());
   ASSERT_TRUE(run->write_config("second = 2\n").ok());
-  EXPECT_EQ(text("config.toml"), "second = 2\n");
+  const std::string written = text("config.toml");
+  EXPECT_TRUE(written.starts_with("# Written by a run of paceline"));
+  EXPECT_TRUE(written.ends_with("\nsecond = 2\n"));
+  EXPECT_EQ(written.find("first"), std::string::npos);
+}
+
+TEST_F(RunDirectoryTest, FilesOfOthersAreRefused) {
+  auto run = RunDirectory::open(dir_);
+  ASSERT_TRUE(run.ok());
+  const std::string checkpoints = (dir_ / "checkpoints").string();
+  EXPECT_TRUE(run->check_is_run(checkpoints).ok()) << "a new directory";
+  write("metrics.jsonl", "{}\n");
+  EXPECT_FALSE(run->check_is_run(checkpoints).ok()) << "metrics without a run";
+  write("config.toml", "a = 1\n");
+  EXPECT_FALSE(run->check_is_run(checkpoints).ok()) << "a config that a person wrote";
+  ASSERT_TRUE(run->write_config("[run]\ndir = \"" + dir_.string() + "\"\n").ok());
+  EXPECT_TRUE(run->check_is_run(checkpoints).ok()) << "a run";
+}
+
+TEST_F(RunDirectoryTest, CheckpointsAreLockedToo) {
+  auto one = RunDirectory::open(dir_ / "one"), two = RunDirectory::open(dir_ / "two");
+  ASSERT_TRUE(one.ok() && two.ok());
+  ASSERT_TRUE(one->lock_checkpoints(dir_ / "shared").ok());
+  auto refused = two->lock_checkpoints(dir_ / "shared");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), Code::kUnavailable);
+}
+
+TEST_F(RunDirectoryTest, KnowsWhatWasEvaluated) {
+  auto run = RunDirectory::open(dir_);
+  ASSERT_TRUE(run.ok());
+  write("eval.jsonl", "{\"step\":4,\"split\":\"valid\"}\n");
+  EXPECT_TRUE(run->has_evaluation(4, "valid"));
+  EXPECT_FALSE(run->has_evaluation(4, "test"));
+  EXPECT_FALSE(run->has_evaluation(5, "valid"));
 }
 
 TEST_F(RunDirectoryTest, APathThatCannotBeADirectoryIsAnIoError) {
