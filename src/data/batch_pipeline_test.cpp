@@ -609,7 +609,13 @@ TEST(BatchPipeline, MemoryIsFlatOverEpochsAndPipelines) {
   const std::int64_t before = resident_kib();
   for (int i = 0; i < 5; ++i) use();
   for (int i = 0; i < 20; ++i) open(**source, schema, o);  // abandoned at once
-  EXPECT_LT(resident_kib() - before, 8 * 1024);
+  const std::int64_t grown = resident_kib() - before;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  // A sanitizer keeps what was freed; the release lane looks at the memory.
+  EXPECT_GE(grown, 0);
+#else
+  EXPECT_LT(grown, 8 * 1024);
+#endif
 }
 
 }  // namespace
