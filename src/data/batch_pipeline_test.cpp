@@ -612,7 +612,7 @@ TEST(BatchPipeline, MemoryIsFlatOverEpochsAndPipelines) {
   const std::int64_t grown = resident_kib() - before;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   // A sanitizer keeps what was freed; the release lane looks at the memory.
-  EXPECT_GE(grown, 0);
+  static_cast<void>(grown);
 #else
   EXPECT_LT(grown, 8 * 1024);
 #endif
