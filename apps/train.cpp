@@ -81,7 +81,7 @@ void add_train(CLI::App& app, Command& chosen) {
       ->take_all();
   command->add_flag("--allow-changed-keys", args->options.allow_changed_keys,
                     "go on although keys differ that a resume should not change");
-  command->footer("SIGINT or SIGTERM: the step is finished, the state saved, exit 130.");
+  command->footer("SIGINT, SIGTERM or SIGHUP: the step is finished, the state saved, exit 130.");
   command->callback([args, &chosen] {
     chosen = [args] { return train(args->config, args->overrides, args->options); };
   });
