@@ -45,7 +45,7 @@ TEST(BadConfig, KeysAndSizesThatCannotWorkAreRefused) {
       {"model.head_dim=7", {"model.head_dim", "7"}},
       {"model.width=0", {"model.width", "0"}},
       {"batch.examples=0", {"batch.examples", "0"}},
-      {"batch.tokens=3", {"batch.tokens", "3"}},
+      {"batch.tokens=1", {"batch.tokens", "1", "shortest example"}},
       {"batch.history_len=-1", {"batch.history_len", "-1"}},
       {"data.depth=0", {"data.depth"}},
       {"data.readers=0", {"data.readers"}},
