@@ -86,7 +86,8 @@ tsan_lane() {
   for room in $thread_rooms; do targets+=" paceline_${room}_tests"; done
   pattern="^(${thread_rooms// /|})\\."
   # shellcheck disable=SC2086
-  configure tsan && build tsan $targets && run_tests tsan -R "$pattern"
+  configure tsan && build tsan $targets &&
+    TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp" run_tests tsan -R "$pattern"
 }
 
 release_lane() {
