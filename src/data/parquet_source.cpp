@@ -91,6 +91,7 @@ struct Files {
   std::vector<OpenedFile> files;
   std::vector<Block> places;
   std::vector<BlockInfo> blocks;
+  std::vector<FileInfo> infos;
   std::int64_t rows = 0;
   std::uint64_t fingerprint = 0;
 
@@ -121,7 +122,7 @@ Result<void> Files::add(const DatasetFile& file, const features::Schema& schema)
                                file.path, g, n, opened.footer->num_rows()));
     }
     places.push_back({files.size(), g, first_row});
-    blocks.push_back({n, rows, fmt::format("{}, row group {}", file.path, g)});
+    blocks.push_back({n, rows, fmt::format("{}, row group {}", file.path, g), 0});
     first_row += n;
     rows += n;
   }
@@ -214,6 +215,7 @@ class ParquetSource final : public Source {
   const std::vector<BlockInfo>& blocks() const override { return files_->blocks; }
   std::int64_t rows() const override { return files_->rows; }
   std::uint64_t fingerprint() const override { return files_->fingerprint; }
+  const std::vector<FileInfo>& files() const override { return files_->infos; }
 
   Result<void> read(std::int64_t index, features::RowBlock& out) const override {
     const auto files = files_;  // see Files
@@ -227,7 +229,8 @@ class ParquetSource final : public Source {
 }  // namespace
 
 Result<std::unique_ptr<Source>> open_parquet(const std::vector<std::string>& paths,
-                                             const features::Schema& schema) {
+                                             const features::Schema& schema,
+                                             const SourceOptions& /*options*/) {
   PL_TRY(const auto found, find_files(paths));
   auto files = std::make_shared<Files>();
   for (const auto& file : found) PL_TRY_VOID(files->add(file, schema));

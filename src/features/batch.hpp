@@ -36,12 +36,19 @@ struct ColumnValues {
   std::vector<std::int64_t> ints;  // Element::kInt64, and kMask as bits
   std::vector<float> floats;       // Element::kFloat
 };
+struct BadRow {
+  std::int64_t row = 0;  // within the block
+  std::string why;       // names file, row group, column and row
+};
 struct RowBlock {
   std::int64_t rows = 0;
   std::int64_t first_row = 0;                   // row number within the dataset
   std::vector<std::int64_t> history_offsets;    // [rows + 1]
   std::vector<std::int64_t> candidate_offsets;  // [rows + 1]
   std::vector<ColumnValues> columns;            // parallel to Schema::columns()
+  // Rows that cannot be used, ascending, one entry each. Their offsets are in order and their
+  // values in bounds, but mean nothing: they are not to be cut into a batch.
+  std::vector<BadRow> bad_rows;
 };
 
 // What cutting changed, counted since the batch was begun; the pipeline sums and prints it.

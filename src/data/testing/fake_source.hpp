@@ -42,7 +42,7 @@ class FakeSource final : public Source {
       : state_(std::make_shared<State>()) {
     state_->hook = std::move(hook);
     for (const auto n : block_rows) {
-      blocks_.push_back({n, rows_, "fake, row group " + std::to_string(blocks_.size())});
+      blocks_.push_back({n, rows_, "fake, row group " + std::to_string(blocks_.size()), n * 128});
       rows_ += n;
     }
     state_->schema = fake_schema();
@@ -52,6 +52,7 @@ class FakeSource final : public Source {
   const std::vector<BlockInfo>& blocks() const override { return blocks_; }
   std::int64_t rows() const override { return rows_; }
   std::uint64_t fingerprint() const override { return 0xF00D + static_cast<std::uint64_t>(rows_); }
+  const std::vector<FileInfo>& files() const override { return files_; }
   std::int64_t reads() const { return state_->reads.load(); }
 
   Result<void> read(std::int64_t index, features::RowBlock& out) const override {
@@ -97,6 +98,7 @@ class FakeSource final : public Source {
   }
 
   std::vector<BlockInfo> blocks_;
+  std::vector<FileInfo> files_;
   std::int64_t rows_ = 0;
   std::shared_ptr<State> state_;
 };
