@@ -57,7 +57,8 @@ const char* allowed_text(const features::Column& wanted) {
   return "";
 }
 
-// Walks from the column's root to its one leaf, noting the levels of the lists on the way.
+// Walks from the column's root to its one leaf, noting the levels of the lists on the way. A
+// struct is entered at its field `member`, once.
 struct Nesting {
   const parquet::schema::PrimitiveNode* leaf = nullptr;
   int depth = 0;  // lists
@@ -65,7 +66,7 @@ struct Nesting {
   std::array<std::int16_t, 2> list_def{};
 };
 
-bool walk(const parquet::schema::Node& root, Nesting& s) {
+bool walk(const parquet::schema::Node& root, std::string member, Nesting& s) {
   const auto* node = &root;
   for (;;) {
     if (node->is_optional()) ++s.def;
@@ -77,13 +78,19 @@ bool walk(const parquet::schema::Node& root, Nesting& s) {
     }
     if (node->is_primitive()) {
       s.leaf = static_cast<const parquet::schema::PrimitiveNode*>(node);
-      return true;
+      return member.empty();
     }
     const auto* group = static_cast<const parquet::schema::GroupNode*>(node);
     const bool list = node->logical_type() && node->logical_type()->is_list();
-    // Only lists, and the repeated groups inside them, are looked through.
-    if (group->field_count() != 1 || (!list && !node->is_repeated())) return false;
-    node = group->field(0).get();
+    // Only lists, the repeated groups inside them and that struct are looked through.
+    int field = 0;
+    if (group->field_count() != 1 || (!list && !node->is_repeated())) {
+      if (member.empty()) return false;
+      field = group->FieldIndex(member);
+      if (field < 0) return false;
+      member.clear();
+    }
+    node = group->field(field).get();
   }
 }
 
@@ -336,7 +343,12 @@ Result<void> check_finite(const ParquetColumn& c, const std::vector<float>& valu
 Result<ParquetColumn> match_column(const parquet::SchemaDescriptor& file,
                                    const features::Column& wanted) {
   const auto* root = file.group_node();
-  const int field = root->FieldIndex(wanted.name);
+  int field = root->FieldIndex(wanted.name);
+  std::string member;
+  if (const auto dot = wanted.name.rfind('.'); field < 0 && dot != std::string::npos) {
+    field = root->FieldIndex(wanted.name.substr(0, dot));
+    member = wanted.name.substr(dot + 1);
+  }
   if (field < 0) {
     std::vector<std::string> names;
     std::string list;
@@ -353,7 +365,7 @@ Result<ParquetColumn> match_column(const parquet::SchemaDescriptor& file,
   const auto& node = *root->field(field);
   Nesting s;
   const bool list = wanted.shape != Shape::kScalar;
-  const bool found = walk(node, s);
+  const bool found = walk(node, member, s);
   const bool depth = list ? s.depth == 1 || s.depth == 2 : s.depth == 0;
   if (!found || !depth || !usable(*s.leaf, wanted.element, s.depth)) {
     return Error(Code::kInvalidArgument,

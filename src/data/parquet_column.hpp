@@ -27,7 +27,8 @@ struct ParquetColumn {
   std::int16_t inner_list_def = 0;  // is_bools: the same for the inner list
 };
 
-// Finds `wanted` in the file and checks that its type can be read as that.
+// Finds `wanted` in the file and checks that its type can be read as that. Where no column has the
+// name "a.b", it is field b of the struct, or of the list of structs, in column a.
 // Errors: kNotFound (no such column, naming the nearest), kInvalidArgument (another type).
 Result<ParquetColumn> match_column(const parquet::SchemaDescriptor& file,
                                    const features::Column& wanted);
