@@ -460,4 +460,16 @@ Schema Schema::without_labels() const {
   return s;
 }
 
+Schema Schema::with_carried(const std::vector<std::string>& columns) const {
+  Schema s = *this;
+  for (const auto& name : columns) {
+    Target target;
+    target.name = name;
+    target.column = static_cast<int>(s.columns_.size());
+    s.columns_.push_back({name, Shape::kCandidateList, Element::kFloat});
+    s.targets_.push_back(std::move(target));
+  }
+  return s;
+}
+
 }  // namespace paceline::features

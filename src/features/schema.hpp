@@ -98,6 +98,10 @@ class Schema {
   // not known. Batches cut with it have no actions and zero targets.
   Schema without_labels() const;
 
+  // The same with more columns of candidates (lists of numbers) carried along: batches cut with it
+  // have column i as target(targets().size() of this schema + i). For evaluations, not for models.
+  Schema with_carried(const std::vector<std::string>& columns) const;
+
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<TokenKind>& kinds() const { return kinds_; }
   const std::vector<Action>& actions() const { return actions_; }
