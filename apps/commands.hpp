@@ -23,6 +23,7 @@ void add_eval(CLI::App& app, Command& chosen);
 void add_rank(CLI::App& app, Command& chosen);
 void add_checkpoint(CLI::App& app, Command& chosen);
 void add_doctor(CLI::App& app, Command& chosen);
+void add_bench(CLI::App& app, Command& chosen);
 
 // Takes SIGINT and SIGTERM for the whole process while it lives: the first ends the process with
 // 130 unless a StopOnSignal says what to do, the second ends it in any case. Create it before any

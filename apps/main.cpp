@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   paceline::app::add_rank(app, chosen);
   paceline::app::add_checkpoint(app, chosen);
   paceline::app::add_doctor(app, chosen);
+  paceline::app::add_bench(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) {
