@@ -1,4 +1,4 @@
-// Values, keys and whole configs as TOML text. Private to the config reader.
+// Values, keys and whole configs as TOML text.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,175 @@
+#include "data/file_columns.hpp"
+
+#include <arrow/io/file.h>
+#include <arrow/type.h>
+#include <fmt/format.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/statistics.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "data/parquet_column.hpp"
+
+namespace paceline::data {
+namespace {
+
+using features::Element;
+using features::Shape;
+
+// "list<int64>" for list<element: int64>, whatever its element is called.
+std::string type_text(const arrow::DataType& type) {
+  switch (type.id()) {
+    case arrow::Type::LIST:
+    case arrow::Type::LARGE_LIST:
+    case arrow::Type::FIXED_SIZE_LIST:
+      return fmt::format("list<{}>", type_text(*type.field(0)->type()));
+    case arrow::Type::STRUCT: {
+      std::string inner;
+      for (const auto& field : type.fields()) {
+        inner += fmt::format("{}{}: {}", inner.empty() ? "" : ", ", field->name(),
+                             type_text(*field->type()));
+      }
+      return fmt::format("struct<{}>", inner);
+    }
+    default:
+      return type.ToString();
+  }
+}
+
+void find_form(const parquet::SchemaDescriptor& schema, FileColumn& column) {
+  const auto readable = [&](Shape shape, Element element) {
+    auto matched = match_column(schema, {column.name, shape, element});
+    if (!matched) column.why_not = matched.error().message();
+    return matched.ok();
+  };
+  column.form = readable(Shape::kScalar, Element::kInt64)         ? Form::kInteger
+                : readable(Shape::kScalar, Element::kFloat)       ? Form::kNumber
+                : readable(Shape::kHistoryList, Element::kInt64)  ? Form::kIntegerList
+                : readable(Shape::kHistoryList, Element::kFloat)  ? Form::kNumberList
+                : readable(Shape::kCandidateList, Element::kMask) ? Form::kBoolLists
+                                                                  : Form::kOther;
+  if (column.form != Form::kOther) {
+    column.why_not.clear();
+  } else {
+    column.why_not = fmt::format(
+        "found {}, allowed are integers, floats, lists of these and lists of lists of bool",
+        column.type);
+  }
+}
+
+template <typename DType>
+void widen(const parquet::Statistics& statistics, FileColumn& column) {
+  const auto& typed = static_cast<const parquet::TypedStatistics<DType>&>(statistics);
+  column.min = std::min(column.min, static_cast<double>(typed.min()));
+  column.max = std::max(column.max, static_cast<double>(typed.max()));
+}
+
+void add_range(const parquet::Statistics* statistics, FileColumn& column) {
+  if (statistics == nullptr || !statistics->HasMinMax()) {
+    column.has_range = column.has_range && statistics != nullptr && statistics->num_values() == 0;
+    return;
+  }
+  switch (statistics->physical_type()) {
+    case parquet::Type::INT32:
+      return widen<parquet::Int32Type>(*statistics, column);
+    case parquet::Type::INT64:
+      return widen<parquet::Int64Type>(*statistics, column);
+    case parquet::Type::FLOAT:
+      return widen<parquet::FloatType>(*statistics, column);
+    case parquet::Type::DOUBLE:
+      return widen<parquet::DoubleType>(*statistics, column);
+    default:
+      column.has_range = false;
+  }
+}
+
+void add_chunk(const parquet::ColumnChunkMetaData& chunk, FileColumn& column) {
+  column.values += chunk.num_values();
+  column.compressed_bytes += chunk.total_compressed_size();
+  column.uncompressed_bytes += chunk.total_uncompressed_size();
+  column.codecs.insert(arrow::util::Codec::GetCodecAsString(chunk.compression()));
+  for (const auto encoding : chunk.encodings()) {
+    column.encodings.insert(parquet::EncodingToString(encoding));
+  }
+  const auto statistics = chunk.statistics();
+  if (statistics == nullptr || !statistics->HasNullCount()) {
+    column.nulls = -1;
+  } else if (column.nulls >= 0) {
+    column.nulls += statistics->null_count();
+  }
+  add_range(statistics.get(), column);
+}
+
+FileColumns columns_of(const parquet::FileMetaData& footer) {
+  FileColumns file;
+  file.rows = footer.num_rows();
+  file.created_by = footer.created_by();
+  const auto& schema = *footer.schema();
+  const auto* root = schema.group_node();
+  std::shared_ptr<arrow::Schema> types;
+  if (!parquet::arrow::FromParquetSchema(&schema, &types).ok()) types = nullptr;
+  for (int i = 0; i < root->field_count(); ++i) {
+    FileColumn column;
+    column.name = root->field(i)->name();
+    const bool typed = types != nullptr && i < types->num_fields();
+    column.type = typed ? type_text(*types->field(i)->type()) : "a type that Arrow does not know";
+    find_form(schema, column);
+    file.columns.push_back(std::move(column));
+  }
+  std::vector<std::size_t> field_of;
+  for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
+    field_of.push_back(static_cast<std::size_t>(root->FieldIndex(*schema.GetColumnRoot(leaf))));
+  }
+  for (int g = 0; g < footer.num_row_groups(); ++g) {
+    const auto group = footer.RowGroup(g);
+    file.row_group_rows.push_back(group->num_rows());
+    for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
+      add_chunk(*group->ColumnChunk(leaf), file.columns[field_of[static_cast<std::size_t>(leaf)]]);
+    }
+  }
+  for (auto& column : file.columns) {
+    column.has_range = column.has_range && column.min <= column.max;
+  }
+  return file;
+}
+
+}  // namespace
+
+void FileColumn::add(const FileColumn& other) {
+  values += other.values;
+  nulls = nulls < 0 || other.nulls < 0 ? -1 : nulls + other.nulls;
+  compressed_bytes += other.compressed_bytes;
+  uncompressed_bytes += other.uncompressed_bytes;
+  codecs.insert(other.codecs.begin(), other.codecs.end());
+  encodings.insert(other.encodings.begin(), other.encodings.end());
+  has_range = (has_range || values == other.values) && (other.has_range || other.values == 0);
+  min = std::min(min, other.min);
+  max = std::max(max, other.max);
+}
+
+const FileColumn* FileColumns::find(const std::string& name) const {
+  for (const auto& column : columns) {
+    if (column.name == name) return &column;
+  }
+  return nullptr;
+}
+
+Result<FileColumns> file_columns(const std::string& path) {
+  try {
+    auto stream = arrow::io::ReadableFile::Open(path);
+    if (!stream.ok()) {
+      return Error(Code::kIo, fmt::format("{}: {}", path, stream.status().message()));
+    }
+    return columns_of(*parquet::ReadMetaData(*stream));
+  } catch (const std::exception& e) {
+    return Error(Code::kCorruptData,
+                 fmt::format("{}: not a complete Parquet file: {}", path, e.what()));
+  }
+}
+
+}  // namespace paceline::data
