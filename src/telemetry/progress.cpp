@@ -16,10 +16,12 @@ void Progress::draw() {
   drawn_ = true;
 }
 
-void Progress::update(const ProgressSample& sample) {
+void Progress::update(const ProgressSample& sample) { update(progress_text(sample)); }
+
+void Progress::update(const std::string& text) {
   const double interval = terminal_ ? 0.1 : kPlainEvery_s;
   const bool due = last_ == Clock::time_point{} || seconds_since(last_) >= interval;
-  current_ = progress_text(sample);
+  current_ = text;
   if (!due) return;
   last_ = Clock::now();
   if (terminal_) {

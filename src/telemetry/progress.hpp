@@ -33,6 +33,8 @@ class Progress {
   // Redraws the live line at most ten times a second, or prints a plain line at most every
   // `plain_every_s` seconds.
   void update(const ProgressSample& sample);
+  // The same for work other than training.
+  void update(const std::string& text);
   // A line that stays; the live line is drawn again below it.
   void line(const std::string& text);
   // Ends the live line, leaving the last state visible.
