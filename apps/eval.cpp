@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "commands.hpp"
-#include "data/source.hpp"
 #include "train/evaluate.hpp"
 #include "train/loaded_run.hpp"
 
@@ -14,12 +13,12 @@ Result<int> eval(const std::string& target, const std::string& split,
                  const std::vector<std::string>& overrides) {
   PL_TRY(auto config, train::read_config(target, overrides));
   PL_TRY(const auto paths, config.data.split(split));
-  PL_TRY(const auto source, data::open_parquet(paths, config.schema));
+  PL_TRY(const auto data, train::open_eval_source(paths, config.schema));
   PL_TRY(const auto run, train::load_run(std::move(config)));
   train::StopRequest stop;
   const StopOnSignal on_signal([&] { stop.request(); });
-  auto metrics =
-      train::evaluate(run->config, split, *source, *run->ranker, run->view(), *run->ctx, stop);
+  auto metrics = train::evaluate(run->config, split, *data.source, *run->ranker, run->view(),
+                                 *run->ctx, stop, data.oracle ? &*data.oracle : nullptr);
   if (!metrics && metrics.error().code() == Code::kCancelled) return kExitStopped;
   if (!metrics) return Error(std::move(metrics.error()));
   fmt::print("{}, step {}, split {}\n{}\n", run->config.run_dir, run->step, split,
@@ -51,7 +50,8 @@ void add_eval(CLI::App& app, Command& chosen) {
   command->footer(
       "auc is exact with ties; user_auc is weighted by candidates over users with both "
       "classes;\nne is log loss / entropy of the base rate; [..] are 95 % bootstrap "
-      "intervals over users\n(eval.bootstrap resamples).");
+      "intervals over users\n(eval.bootstrap resamples). oracle_auc and oracle_ne are those of the "
+      "true probabilities,\nwhere the data has them in a column oracle_probability.");
   command->callback([args, &chosen] {
     chosen = [args] { return eval(args->target, args->split, args->overrides); };
   });

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "data/batch_pipeline.hpp"
 #include "train/run_directory.hpp"
@@ -18,40 +21,103 @@ std::string number(const Metric& metric, bool with_interval = true) {
   return text;
 }
 
+std::string oracle_column(const features::Action& action) {
+  return "oracle_probability." + action.name;
+}
+
+// The logit of a probability; one that is none becomes NaN, 0 and 1 stay finite.
+float logit_of(float probability) {
+  constexpr double kLargest = 80.0;
+  const double p = static_cast<double>(probability);
+  if (!(p >= 0.0 && p <= 1.0)) return std::numeric_limits<float>::quiet_NaN();
+  return static_cast<float>(std::clamp(std::log(p) - std::log1p(-p), -kLargest, kLargest));
+}
+
+// What is collected about one trained action.
+struct Scored {
+  std::size_t action = 0;
+  std::int32_t oracle_target = -1;
+  MetricsAccumulator model, oracle;
+};
+
 // Adds one scored batch to the accumulators of the trained actions.
 void accumulate(const features::Batch& batch, std::span<const float> logits, std::size_t width,
-                const std::vector<features::Action>& actions,
-                std::vector<std::pair<std::size_t, MetricsAccumulator>>& trained) {
+                const std::vector<features::Action>& actions, std::vector<Scored>& trained) {
   const auto cu = batch.cu_candidates();
   const auto labels = batch.actions();
-  for (auto& [a, accumulator] : trained) {
-    const std::uint64_t bit = std::uint64_t{1} << actions[a].bit;
+  for (auto& s : trained) {
+    const std::uint64_t bit = std::uint64_t{1} << actions[s.action].bit;
+    const auto oracle =
+        s.oracle_target >= 0 ? batch.target(s.oracle_target) : std::span<const float>();
     for (std::size_t e = 0; e < static_cast<std::size_t>(batch.examples()); ++e) {
-      accumulator.begin_example(batch.user_id()[e]);
+      s.model.begin_example(batch.user_id()[e]);
+      if (!oracle.empty()) s.oracle.begin_example(batch.user_id()[e]);
       for (auto c = static_cast<std::size_t>(cu[e]); c < static_cast<std::size_t>(cu[e + 1]); ++c) {
-        accumulator.add(logits[c * width + a], (labels[c] & bit) != 0);
+        const bool label = (labels[c] & bit) != 0;
+        s.model.add(logits[c * width + s.action], label);
+        if (!oracle.empty()) s.oracle.add(logit_of(oracle[c]), label);
       }
     }
   }
 }
 
+std::vector<Scored> scored_actions(const std::vector<features::Action>& actions,
+                                   const Oracle* oracle) {
+  std::vector<Scored> trained;
+  for (std::size_t a = 0; a < actions.size(); ++a) {
+    if (!actions[a].train) continue;
+    Scored s;
+    s.action = a;
+    if (oracle != nullptr) s.oracle_target = oracle->target[a];
+    trained.push_back(std::move(s));
+  }
+  return trained;
+}
+
 }  // namespace
+
+Result<EvalSource> open_eval_source(const std::vector<std::string>& paths,
+                                    const features::Schema& schema,
+                                    const data::SourceOptions& options) {
+  const auto open_with = [&](const std::vector<std::size_t>& actions) -> Result<EvalSource> {
+    std::vector<std::string> columns;
+    Oracle oracle{schema, std::vector<std::int32_t>(schema.actions().size(), -1)};
+    for (const std::size_t a : actions) {
+      oracle.target[a] = static_cast<std::int32_t>(schema.targets().size() + columns.size());
+      columns.push_back(oracle_column(schema.actions()[a]));
+    }
+    oracle.schema = schema.with_carried(columns);
+    PL_TRY(auto source, data::open_parquet(paths, oracle.schema, options));
+    EvalSource opened{std::move(source), std::nullopt};
+    if (!actions.empty()) opened.oracle = std::move(oracle);
+    return opened;
+  };
+  std::vector<std::size_t> trained, present;
+  for (std::size_t a = 0; a < schema.actions().size(); ++a) {
+    if (schema.actions()[a].train) trained.push_back(a);
+  }
+  // All or none is the rule; else each is asked for. What else is wrong the last attempt says.
+  if (auto all = open_with(trained)) return all;
+  for (const std::size_t a : trained) {
+    if (open_with({a})) present.push_back(a);
+  }
+  return open_with(present);
+}
 
 Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& split,
                               const data::Source& source, model::Ranker& ranker,
-                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop) {
+                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop,
+                              const Oracle* oracle) {
   data::BatchPipelineOptions options = config.pipeline_options();
   options.shuffle_window = 0;
   options.epochs = 1;
-  PL_TRY(const auto batches, data::BatchPipeline::create(source, config.schema, options, {}));
+  const features::Schema& schema = oracle != nullptr ? oracle->schema : config.schema;
+  PL_TRY(const auto batches, data::BatchPipeline::create(source, schema, options, {}));
 
   const StopRequest::Hook wake(stop, [&] { batches->stop(); });
 
-  const auto& actions = config.schema.actions();
-  std::vector<std::pair<std::size_t, MetricsAccumulator>> trained;
-  for (std::size_t a = 0; a < actions.size(); ++a) {
-    if (actions[a].train) trained.emplace_back(a, MetricsAccumulator{});
-  }
+  const auto& actions = schema.actions();
+  auto trained = scored_actions(actions, oracle);
   SplitMetrics metrics;
   metrics.split = split;
   const auto width = static_cast<std::size_t>(ranker.outputs());
@@ -63,12 +129,17 @@ Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& spli
     accumulate(batch, ranker.forward(ctx, weights, batch), width, actions, trained);
   }
   metrics.cuts = batches->cuts();
-  for (auto& [a, accumulator] : trained) {
-    metrics.actions.push_back(
-        {actions[a].name, accumulator.compute({.bootstrap = config.eval.bootstrap,
-                                               .seed = config.loop.seed,
-                                               .ndcg_k = config.eval.ndcg_k,
-                                               .stop = [&] { return stop.requested(); }})});
+  MetricsOptions measure{.bootstrap = config.eval.bootstrap,
+                         .seed = config.loop.seed,
+                         .ndcg_k = config.eval.ndcg_k,
+                         .stop = [&] { return stop.requested(); }};
+  for (const auto& s : trained) {
+    metrics.actions.push_back({actions[s.action].name, s.model.compute(measure), std::nullopt});
+  }
+  measure.bootstrap = 0;
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    if (trained[i].oracle_target >= 0)
+      metrics.actions[i].oracle = trained[i].oracle.compute(measure);
   }
   if (stop.requested()) return Error(Code::kCancelled, "the evaluation was stopped");
   return metrics;
@@ -77,28 +148,45 @@ Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& spli
 Result<void> append_eval(const std::string& run_dir, std::int64_t step,
                          const SplitMetrics& metrics) {
   const auto file = std::filesystem::path(run_dir) / "eval.jsonl";
-  for (const auto& [action, report] : metrics.actions) {
-    PL_TRY_VOID(append_json_line(file, to_json(report, step, metrics.split, action)));
+  for (const auto& [action, report, oracle] : metrics.actions) {
+    auto line = to_json(report, step, metrics.split, action);
+    if (oracle) {
+      const auto of_oracle = to_json(*oracle, step, metrics.split, action);
+      for (const char* name : {"auc", "user_auc", "ne", "calibration", "ndcg", "log_loss"}) {
+        line[std::string("oracle_") + name] = of_oracle[name];
+      }
+    }
+    PL_TRY_VOID(append_json_line(file, line));
   }
   return {};
 }
 
 std::string metrics_table(const SplitMetrics& metrics) {
   constexpr const char* kRow = "{:<12} {:>10} {:>24} {:>24} {:>24} {:>8} {:>8} {:>8}";
+  constexpr const char* kOracle = " {:>10} {:>9}";
+  const bool known = std::any_of(metrics.actions.begin(), metrics.actions.end(),
+                                 [](const auto& a) { return a.oracle.has_value(); });
   std::string text = fmt::format(fmt::runtime(kRow), metrics.split, "candidates", "auc", "user_auc",
                                  "ne", "calib", "ndcg", "log_loss");
-  for (const auto& [action, r] : metrics.actions) {
+  if (known) text += fmt::format(fmt::runtime(kOracle), "oracle_auc", "oracle_ne");
+  for (const auto& [action, r, oracle] : metrics.actions) {
     text += '\n' + fmt::format(fmt::runtime(kRow), action, r.candidates, number(r.auc),
                                number(r.user_auc), number(r.ne), number(r.calibration, false),
                                number(r.ndcg, false), number(r.log_loss, false));
+    if (oracle) text += fmt::format(fmt::runtime(kOracle), number(oracle->auc), number(oracle->ne));
     if (r.non_finite > 0)
       text += fmt::format("\n  {} scores are not finite: no metrics", r.non_finite);
+    if (oracle && oracle->non_finite > 0) {
+      text +=
+          fmt::format("\n  {} values of oracle_probability are no probabilities: no metrics of it",
+                      oracle->non_finite);
+    }
   }
   if (!metrics.actions.empty()) {
     const auto& r = metrics.actions.front().report;
     text += fmt::format("\n{} examples of {} users", r.examples, r.users);
-    for (const auto& [action, a] : metrics.actions) {
-      text += fmt::format("; {} users with one class of {}", a.users_one_class, action);
+    for (const auto& a : metrics.actions) {
+      text += fmt::format("; {} users with one class of {}", a.report.users_one_class, a.action);
     }
   }
   const std::string cuts = features::cuts_text(metrics.cuts);

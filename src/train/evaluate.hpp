@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,28 @@
 
 namespace paceline::train {
 
+// Where rows carry the true probabilities of actions, as synthetic ones do: column
+// `oracle_probability`, a list per row of structs with one number per action, named after it.
+struct Oracle {
+  features::Schema schema;           // the run's, which carries the columns along
+  std::vector<std::int32_t> target;  // per action: index of its batch target, or -1
+};
+
+struct EvalSource {
+  std::unique_ptr<data::Source> source;
+  std::optional<Oracle> oracle;  // when at least one trained action has its probabilities
+};
+
+// Opens a split for evaluate(), with the probabilities of those trained actions that every file
+// has.
+Result<EvalSource> open_eval_source(const std::vector<std::string>& paths,
+                                    const features::Schema& schema,
+                                    const data::SourceOptions& options = {});
+
 struct ActionMetrics {
   std::string action;
   MetricsReport report;
+  std::optional<MetricsReport> oracle;  // of the true probabilities, without intervals
 };
 
 struct SplitMetrics {
@@ -28,12 +48,14 @@ struct SplitMetrics {
 };
 
 // Scores every row of `source` in file order, reading ahead. Uses `ranker` (its logits buffer is
-// overwritten) and consumes nothing else; `stop` ends it with Code::kCancelled.
+// overwritten) and consumes nothing else; `stop` ends it with Code::kCancelled. With `oracle` the
+// source must have been opened with its schema.
 Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& split,
                               const data::Source& source, model::Ranker& ranker,
-                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop);
+                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop,
+                              const Oracle* oracle = nullptr);
 
-// One line of eval.jsonl per action.
+// One line of eval.jsonl per action; the oracle's metrics are the keys oracle_auc, oracle_ne, ...
 Result<void> append_eval(const std::string& run_dir, std::int64_t step,
                          const SplitMetrics& metrics);
 
