@@ -1,5 +1,5 @@
-// `paceline bench loader`: what a row costs, decoded by Arrow, read by us, and delivered in shuffled
-// packed batches.
+// `paceline bench loader`: what a row costs, decoded by Arrow, read by us, and delivered in
+// shuffled packed batches.
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -100,8 +100,7 @@ void keep_cheaper(Cost& best, const Cost& cost) {
 
 Result<void> all_rows(const Dataset& d, std::int64_t rows, const char* who) {
   if (rows == d.source->rows()) return {};
-  return Error(Code::kInternal,
-               fmt::format("{} gave {} rows of {}", who, rows, d.source->rows()));
+  return Error(Code::kInternal, fmt::format("{} gave {} rows of {}", who, rows, d.source->rows()));
 }
 
 Result<Cost> read_blocks(const Dataset& d) {

@@ -1,8 +1,6 @@
-// One column of a Parquet file, read straight from its pages: levels become offsets, values go to
-// where they stay. No Arrow arrays in between. Private to this room.
+// How a column of the schema lies in a Parquet file. Private to this room.
 #pragma once
 
-#include <parquet/column_reader.h>
 #include <parquet/schema.h>
 
 #include <cstdint>
@@ -10,7 +8,6 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "features/batch.hpp"
 #include "features/schema.hpp"
 
 namespace paceline::data {
@@ -32,15 +29,5 @@ struct ParquetColumn {
 // Errors: kNotFound (no such column, naming the nearest), kInvalidArgument (another type).
 Result<ParquetColumn> match_column(const parquet::SchemaDescriptor& file,
                                    const features::Column& wanted);
-
-// Reads all values of a column chunk of `rows` rows into `out` (ints or floats by the wanted
-// element), reusing its memory. Lists: with `first` their offsets are written to `offsets`
-// [rows + 1], else they must be equal to those there. `first_row` is the chunk's first row within
-// the file, for messages. `values_hint`: how many values to expect.
-// Errors: kCorruptData. Throws what parquet throws.
-Result<void> read_column(parquet::ColumnReader& reader, const ParquetColumn& column,
-                         std::int64_t rows, std::int64_t first_row, std::int64_t values_hint,
-                         bool first, std::vector<std::int64_t>& offsets,
-                         features::ColumnValues& out);
 
 }  // namespace paceline::data

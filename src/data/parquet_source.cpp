@@ -6,11 +6,13 @@
 #include <parquet/metadata.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
 #include "data/dataset_files.hpp"
 #include "data/parquet_column.hpp"
+#include "data/parquet_read.hpp"
 #include "data/source.hpp"
 
 namespace paceline::data {
@@ -94,11 +96,15 @@ struct Files {
   std::vector<FileInfo> infos;
   std::int64_t rows = 0;
   std::uint64_t fingerprint = 0;
+  std::int64_t max_bad_rows = 0;
 
   Result<void> add(const DatasetFile& file, const features::Schema& schema);
   Result<void> read(std::int64_t index, features::RowBlock& out) const;
-  Result<void> read_columns(const OpenedFile& file, const Block& place,
-                            parquet::RowGroupReader& group, features::RowBlock& out) const;
+  static Result<void> read_columns(const OpenedFile& file, parquet::RowGroupReader& group,
+                                   features::RowBlock& out, RowIssues& issues);
+  // Refuses more bad rows than allowed.
+  Result<void> list_bad_rows(const OpenedFile& file, const Block& place, RowIssues issues,
+                             features::RowBlock& out) const;
 };
 
 Result<void> Files::add(const DatasetFile& file, const features::Schema& schema) {
@@ -130,6 +136,13 @@ Result<void> Files::add(const DatasetFile& file, const features::Schema& schema)
   return {};
 }
 
+void note_no_candidates(const std::vector<std::int64_t>& offsets, int column, RowIssues& issues) {
+  for (std::size_t r = 0; r + 1 < offsets.size(); ++r) {
+    if (offsets[r] != offsets[r + 1]) continue;
+    issues.push_back({static_cast<std::int64_t>(r), column, RowFault::kNoCandidates});
+  }
+}
+
 // Over relative path, size and the row count of every block, each preceded by its length or count.
 std::uint64_t digest(const Files& dataset) {
   std::string bytes;
@@ -159,52 +172,61 @@ Result<void> Files::read(std::int64_t index, features::RowBlock& out) const {
   out.rows = blocks[b].rows;
   out.first_row = blocks[b].first_row;
   out.columns.resize(file.columns.size());
+  out.bad_rows.clear();
   const auto ends = static_cast<std::size_t>(out.rows) + 1;
   out.history_offsets.assign(ends, 0);
   out.candidate_offsets.assign(ends, 0);
+  RowIssues issues;
   PL_TRY(auto reader, open_file(file.file, file.footer));
   auto done = guarded([&]() -> Result<void> {
-    return read_columns(file, place, *reader->RowGroup(place.row_group), out);
+    return read_columns(file, *reader->RowGroup(place.row_group), out, issues);
   });
+  if (done && !issues.empty()) done = list_bad_rows(file, place, std::move(issues), out);
   if (!done) return at(std::move(done.error()), blocks[b].where);
   return {};
 }
 
-Result<void> Files::read_columns(const OpenedFile& file, const Block& place,
-                                 parquet::RowGroupReader& group, features::RowBlock& out) const {
+Result<void> Files::read_columns(const OpenedFile& file, parquet::RowGroupReader& group,
+                                 features::RowBlock& out, RowIssues& issues) {
   bool history_known = false;
   bool candidates_known = false;
   for (std::size_t c = 0; c < file.columns.size(); ++c) {
     const ParquetColumn& column = file.columns[c];
     const bool history = column.wanted.shape == Shape::kHistoryList;
     const bool candidates = column.wanted.shape == Shape::kCandidateList;
-    auto& offsets = history ? out.history_offsets : out.candidate_offsets;
-    const bool first = (history && !history_known) || (candidates && !candidates_known);
-    const std::int64_t hint = group.metadata()->ColumnChunk(column.leaf)->num_values();
-    auto done = guarded([&]() -> Result<void> {
-      const auto reader = group.Column(column.leaf);
-      return read_column(*reader, column, out.rows, place.first_row, hint, first, offsets,
-                         out.columns[c]);
-    });
-    if (!done) {
-      const auto& message = done.error().message();
-      if (message.starts_with("column ")) return done;
-      return at(std::move(done.error()), "column " + column.wanted.name);
-    }
+    ColumnTarget to{static_cast<int>(c), out.rows};
+    to.first = (history && !history_known) || (candidates && !candidates_known);
+    to.offsets = history ? &out.history_offsets : &out.candidate_offsets;
+    to.values = &out.columns[c];
+    auto done = guarded([&] { return read_column(group, column, to, issues); });
+    if (!done) return at(std::move(done.error()), "column " + column.wanted.name);
     history_known = history_known || history;
-    if (candidates && !candidates_known) {
-      candidates_known = true;
-      for (std::size_t r = 0; r + 1 < offsets.size(); ++r) {
-        if (offsets[r] == offsets[r + 1]) {
-          return Error(
-              Code::kCorruptData,
-              fmt::format("column {}, row {} (rows count from 0): found no candidates, "
-                          "allowed is at least one",
-                          column.wanted.name, place.first_row + static_cast<std::int64_t>(r)));
-        }
-      }
-    }
+    if (candidates && to.first) note_no_candidates(out.candidate_offsets, to.index, issues);
+    candidates_known = candidates_known || candidates;
   }
+  return {};
+}
+
+Result<void> Files::list_bad_rows(const OpenedFile& file, const Block& place, RowIssues issues,
+                                  features::RowBlock& out) const {
+  // The first reason of a row is that of the first column.
+  std::stable_sort(issues.begin(), issues.end(),
+                   [](const RowIssue& a, const RowIssue& b) { return a.row < b.row; });
+  issues.erase(std::unique(issues.begin(), issues.end(),
+                           [](const RowIssue& a, const RowIssue& b) { return a.row == b.row; }),
+               issues.end());
+  const auto text = [&](const RowIssue& issue) {
+    return issue_text(issue, file.columns[static_cast<std::size_t>(issue.column)].wanted,
+                      place.first_row);
+  };
+  const auto found = static_cast<std::int64_t>(issues.size());
+  if (found > max_bad_rows) {
+    const auto allowed = fmt::format("; {} rows of this row group cannot be used, allowed are {}",
+                                     found, max_bad_rows);
+    return Error(Code::kCorruptData, text(issues.front()) + (max_bad_rows > 0 ? allowed : ""));
+  }
+  const std::string where = fmt::format("{}, row group {}: ", file.file.path, place.row_group);
+  for (const auto& issue : issues) out.bad_rows.push_back({issue.row, where + text(issue)});
   return {};
 }
 
@@ -230,9 +252,10 @@ class ParquetSource final : public Source {
 
 Result<std::unique_ptr<Source>> open_parquet(const std::vector<std::string>& paths,
                                              const features::Schema& schema,
-                                             const SourceOptions& /*options*/) {
+                                             const SourceOptions& options) {
   PL_TRY(const auto found, find_files(paths));
   auto files = std::make_shared<Files>();
+  files->max_bad_rows = options.max_bad_rows;
   for (const auto& file : found) PL_TRY_VOID(files->add(file, schema));
   files->fingerprint = digest(*files);
   return std::unique_ptr<Source>(std::make_unique<ParquetSource>(std::move(files)));
