@@ -24,9 +24,9 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
   const std::string run_dir = config.run_dir;
   telemetry::Progress progress(stdout, telemetry::is_terminal(stdout));
   PL_TRY(auto trainer, train::Trainer::create(std::move(config), options, progress));
-  progress.line(fmt::format("{} rows an epoch, {:.0f} MiB of weights, activations and batches",
-                            trainer->epoch_rows(),
-                            static_cast<double>(trainer->memory_bytes()) / 1048576.0));
+  progress.line(fmt::format(
+      "{} rows an epoch, at most {:.0f} MiB of weights, activations, row groups and batches",
+      trainer->epoch_rows(), static_cast<double>(trainer->memory_bytes()) / 1048576.0));
   Result<train::TrainSummary> summary = [&] {
     const StopOnSignal on_signal([&] { trainer->request_stop(); });
     return trainer->run();
@@ -53,6 +53,10 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
           : "");
   if (const std::string cuts = features::cuts_text(summary->cuts); !cuts.empty()) {
     fmt::print("{}\n", cuts);
+  }
+  if (const auto& s = summary->skipped; s.bad_rows + s.bad_blocks > 0) {
+    fmt::print("bad data skipped: {} rows, {} row groups of {} rows\n", s.bad_rows, s.bad_blocks,
+               s.rows_of_bad_blocks);
   }
   show_waits("readers -> batcher", summary->block_waits);
   show_waits("batcher -> training", summary->batch_waits);
@@ -81,6 +85,8 @@ void add_train(CLI::App& app, Command& chosen) {
       ->take_all();
   command->add_flag("--allow-changed-keys", args->options.allow_changed_keys,
                     "go on although keys differ that a resume should not change");
+  command->add_flag("--allow-changed-data", args->options.allow_changed_data,
+                    "go on although the files of data.train changed: the epoch begins again");
   command->footer("SIGINT, SIGTERM or SIGHUP: the step is finished, the state saved, exit 130.");
   command->callback([args, &chosen] {
     chosen = [args] { return train(args->config, args->overrides, args->options); };

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "core/bytes.hpp"
 #include "core/log.hpp"
 #include "data/batch_flow.hpp"
+#include "data/batcher.hpp"
 
 namespace paceline::data {
 namespace {
@@ -34,6 +37,11 @@ Result<void> check_options(const BatchPipelineOptions& o) {
   if (o.leases < 1 || o.leases > kMaxDepth) return bad_option("leases", o.leases, "1 to 65536");
   if (o.shuffle_window < 0) return bad_option("shuffle_window", o.shuffle_window, "0 or more");
   if (o.epochs < 0) return bad_option("epochs", o.epochs, "0 or more");
+  if (o.memory_limit < 0) return bad_option("memory_limit", o.memory_limit, "0 or more");
+  if (o.skip_bad_rows < 0) return bad_option("skip_bad_rows", o.skip_bad_rows, "0 or more");
+  if (o.skip_bad_blocks < 0) return bad_option("skip_bad_blocks", o.skip_bad_blocks, "0 or more");
+  if (o.ranks < 1) return bad_option("ranks", o.ranks, "1 or more");
+  if (o.rank < 0 || o.rank >= o.ranks) return bad_option("rank", o.rank, "0 to ranks - 1");
   if (!(o.stall_limit_s > 0)) {
     return Error(Code::kInvalidArgument,
                  fmt::format("batch pipeline: stall_limit_s is {}, allowed is more than 0",
@@ -63,10 +71,25 @@ Result<Position> resolve_start(const Source& source, const BatchPipelineOptions&
                     "{}",
                     what, saved, now, advice));
   };
+  if (p.fingerprint != source.fingerprint() && o.allow_changed_data && p.epoch >= 0) {
+    // Rows of another order say nothing about this one: the epoch begins again.
+    p = Position{};
+    p.fingerprint = source.fingerprint();
+    p.seed = o.seed;
+    p.shuffle_window = o.shuffle_window;
+    p.epoch = start.epoch;
+    p.rows = start.epoch * source.rows();
+    p.batches = start.batches;
+    log::warning(
+        fmt::format("the data changed since the position was saved: epoch {} begins again with "
+                    "its {} rows",
+                    p.epoch + 1, source.rows()));
+    return p;
+  }
   if (p.fingerprint != source.fingerprint()) {
     return refuse("dataset (fingerprint)", fmt::format("{:016x}", p.fingerprint),
                   fmt::format("{:016x}", source.fingerprint()),
-                  "go on with the same files, or start a new run");
+                  "go on with the same files, start a new run, or allow changed data");
   }
   if (p.seed != o.seed) {
     return refuse("order (data.seed)", p.seed, o.seed, "set data.seed back, or start a new run");
@@ -75,7 +98,8 @@ Result<Position> resolve_start(const Source& source, const BatchPipelineOptions&
     return refuse("order (data.shuffle_window)", p.shuffle_window, o.shuffle_window,
                   "set data.shuffle_window back, or start a new run");
   }
-  if (p.epoch < 0 || p.next_row < 0 || p.next_row > source.rows() || p.rows < 0 || p.batches < 0) {
+  if (p.epoch < 0 || p.next_row < 0 || p.next_row > source.rows() || p.rows < 0 || p.batches < 0 ||
+      p.skipped_rows < 0 || p.skipped_blocks < 0) {
     return Error(Code::kCorruptData,
                  fmt::format("the saved position cannot be: epoch {}, row {} of {}, {} rows and {} "
                              "batches consumed",
@@ -83,9 +107,21 @@ Result<Position> resolve_start(const Source& source, const BatchPipelineOptions&
   }
   if (p.next_row == source.rows() && p.next_row > 0) {
     ++p.epoch;
-    p.next_row = 0;
+    p.next_row = p.skipped_rows = p.skipped_blocks = 0;
   }
   return p;
+}
+
+Result<void> check_memory(const BatchPipelineMemory& m, const BatchPipelineOptions& o) {
+  if (o.memory_limit == 0 || m.total() <= o.memory_limit) return {};
+  return Error(
+      Code::kInvalidArgument,
+      fmt::format(
+          "data.memory_limit is {}, but {} decoded row groups of up to {} and {} batches of "
+          "{} may take {}; allowed is at least that, or a smaller data.shuffle_window, "
+          "data.depth or batch.*, or smaller row groups",
+          bytes_text(o.memory_limit), m.block_slots, bytes_text(m.block_bytes), m.batch_buffers,
+          bytes_text(m.batch_bytes), bytes_text(m.total())));
 }
 
 }  // namespace
@@ -121,8 +157,10 @@ Result<std::unique_ptr<BatchPipeline>> BatchPipeline::create(const Source& sourc
                                                              const Position& start) {
   PL_TRY_VOID(check_options(options));
   PL_TRY(const Position from, resolve_start(source, options, start));
+  const BatchPipelineMemory memory = reckon_memory(source, schema, options);
+  PL_TRY_VOID(check_memory(memory, options));
   auto impl = std::make_unique<Impl>();
-  impl->flow = std::make_shared<BatchFlow>(source, schema, options, from);
+  impl->flow = std::make_shared<BatchFlow>(source, schema, options, memory, from);
   impl->epoch_rows = source.rows();
   impl->consumer =
       make_pipeline_state(PipelineUserType::kConsumer, impl->flow->batches.num_stages());
@@ -180,10 +218,11 @@ Result<BatchPipeline::Fetched> BatchPipeline::next_batch() {
   Fetched stopped;
   stopped.state = FetchState::kStopped;
   if (p.flow->batches.stopped()) return stopped;
-  if (!p.flow->options.overlap) {
-    p.flow->batch_gate.open_to(static_cast<std::int64_t>(p.consumer.count) + 1);
-  }
-  const auto limit = std::chrono::duration<double>(std::min(p.flow->options.stall_limit_s, 1e9));
+  const auto& o = p.flow->options;
+  const auto next = static_cast<std::int64_t>(p.consumer.count);
+  if (o.overlap) p.flow->block_gate.open_to(std::numeric_limits<std::int64_t>::max());
+  p.flow->batch_gate.open_to(next + (o.overlap ? o.depth : 1));
+  const auto limit = std::chrono::duration<double>(std::min(o.stall_limit_s, 1e9));
   const Deadline deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
   switch (p.flow->batches.wait(p.consumer, deadline)) {
     case WaitResult::kTimeout:
@@ -209,17 +248,17 @@ Result<BatchPipeline::Fetched> BatchPipeline::next_batch() {
 }
 
 Result<BatchPipeline::Fetched> BatchPipeline::Impl::hand_out(BatchPipeline* owner) {
-  BatchSlot& slot = flow->batches.slot(consumer);
-  slot.held = consumer;
+  BatchSlot* slot = flow->batches.slot(consumer);
+  flow->batches.release(consumer);
   {
     const std::lock_guard lock(mutex);
-    cuts += slot.batch.cuts();
+    cuts += slot->cuts;
     ++handed_out;
   }
   Fetched fetched;
   fetched.state = FetchState::kBatch;
   fetched.lease.owner_ = owner;
-  fetched.lease.slot_ = consumer.index;
+  fetched.lease.slot_ = slot;
   ++consumer;
   if (flow->options.overlap) {
     flow->batch_gate.open_to(static_cast<std::int64_t>(consumer.count) + flow->options.depth);
@@ -260,55 +299,58 @@ pipeline::WaitStats BatchPipeline::block_waits() const {
 }
 
 pipeline::WaitStats BatchPipeline::batch_waits() const {
+  // The batcher waits for its turn, and then for a buffer.
   auto stats = impl_->flow->batches.stats();
-  stats.acquire_wait_ns += impl_->flow->batch_gate.waited_ns();
+  stats.acquire_wait_ns +=
+      impl_->flow->batch_gate.waited_ns() + impl_->flow->given_back.stats().consumer_wait_ns;
   return stats;
 }
 
+BatchPipeline::Skipped BatchPipeline::skipped() const {
+  const auto& f = *impl_->flow;
+  return {f.skipped_rows.load(), f.skipped_blocks.load(), f.rows_of_skipped_blocks.load()};
+}
+
+BatchPipelineMemory BatchPipeline::memory() const { return impl_->flow->memory; }
+
 BatchPipeline::Lease::Lease(Lease&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)), slot_(other.slot_) {}
+    : owner_(std::exchange(other.owner_, nullptr)), slot_(std::exchange(other.slot_, nullptr)) {}
 
 BatchPipeline::Lease& BatchPipeline::Lease::operator=(Lease&& other) noexcept {
   if (this != &other) {
     give_back();
     owner_ = std::exchange(other.owner_, nullptr);
-    slot_ = other.slot_;
+    slot_ = std::exchange(other.slot_, nullptr);
   }
   return *this;
 }
 
 BatchPipeline::Lease::~Lease() { give_back(); }
 
-const features::Batch& BatchPipeline::Lease::batch() const {
-  return owner_->impl_->flow->batches.slot(slot_).batch;
-}
-
-const Position& BatchPipeline::Lease::position() const {
-  return owner_->impl_->flow->batches.slot(slot_).position;
-}
-
-std::int64_t BatchPipeline::Lease::epoch() const {
-  return owner_->impl_->flow->batches.slot(slot_).epoch;
-}
-
-bool BatchPipeline::Lease::last_of_epoch() const {
-  return owner_->impl_->flow->batches.slot(slot_).last_of_epoch;
-}
+const features::Batch& BatchPipeline::Lease::batch() const { return slot_->batch; }
+const GlobalBatch& BatchPipeline::Lease::global() const { return slot_->global; }
+const Position& BatchPipeline::Lease::position() const { return slot_->position; }
+std::int64_t BatchPipeline::Lease::epoch() const { return slot_->epoch; }
+bool BatchPipeline::Lease::last_of_epoch() const { return slot_->last_of_epoch; }
 
 void BatchPipeline::Lease::mark_trained() {
   Impl& p = *owner_->impl_;
-  const BatchSlot& slot = p.flow->batches.slot(slot_);
   const std::lock_guard lock(p.mutex);
-  PL_CHECK(slot.number == p.trained,
+  PL_CHECK(slot_->number == p.trained,
            "batches are marked trained in the order of their handing out");
   ++p.trained;
-  p.committed = slot.position;
+  p.committed = slot_->position;
 }
 
 void BatchPipeline::Lease::give_back() {
   if (owner_ == nullptr) return;
-  auto& batches = std::exchange(owner_, nullptr)->impl_->flow->batches;
-  batches.release(batches.slot(slot_).held);
+  std::exchange(owner_, nullptr)->impl_->flow->give_back(std::exchange(slot_, nullptr));
+}
+
+void BatchPipeline::Lease::give_back_when(std::function<void()> until_free) {
+  if (owner_ == nullptr) return;
+  slot_->until_free = std::move(until_free);
+  give_back();
 }
 
 }  // namespace paceline::data

@@ -1,26 +1,39 @@
 // Batches for a training loop that never waits for data and never loses or repeats a row.
 //
 // Guarantee
-//   * next_batch() hands out batches in the global order, each exactly once per epoch, the short
-//     last one included; then kEnd, for ever.
-//   * An error met while fetching ahead is returned in its turn, after every batch before it.
+//   * next_batch() returns a lease on a batch, the end, a stop, or an error: four different things.
+//     Batches come in the global order, each row exactly once per epoch, the short last batch of an
+//     epoch included; then the end, for ever.
+//   * An error met while fetching ahead is returned in its turn, after every batch before it, and
+//     stays the answer.
 //   * offsets_to_commit() is the position after the last batch that was handed out *and* marked
-//     trained, never of a batch that was only fetched.
-//   * What is delivered does not depend on depth, readers, or overlap.
+//     trained, never of a batch that was only fetched. It changes at batch boundaries only.
+//   * What is delivered is a pure function of the dataset's fingerprint, seed, window, limits and
+//     start; not of depth, readers, leases, memory or overlap.
+//   * From a position on, any limits and number of ranks deliver every remaining row once. A seek
+//     reads at most one window of blocks.
+//   * Bad rows and blocks end the run unless skipping is asked for; each skip is logged, counted
+//     and bounded per epoch, and the position counts it as consumed.
 // Mechanism
-//   readers -> [row-group slots] -> batcher thread -> [depth + leases + 1 batch slots] -> caller.
-//   Both arrows are pipeline::HostPipeline. `current` is the batch handed out last, `reserve` the
+//   readers -> [row-group slots] -> batcher thread -> [up to depth batches] -> caller
+//                                       ^------------ [buffers given back] <----- leases
+//   All arrows are pipeline::HostPipeline. `current` is the batch handed out last, `reserve` the
 //   queue of up to `depth` batches cut ahead, `exhausted` says that nothing more will be cut.
+//   Ranks: every rank cuts the same global batch and keeps its own share of examples; a share may
+//   be empty, so that all ranks see equally many batches.
 // Limits
-//   One caller of next_batch(). Leases may be given back from any thread, but must be gone before
-//   the pipeline is destroyed. All batch memory is allocated at creation.
+//   One caller of next_batch(). Up to `leases` leases may be out; they may be given back in any
+//   order and from any thread, but must be gone before the pipeline is destroyed. There are
+//   depth + leases + 1 batch buffers, all allocated at creation; row-group slots grow to the
+//   largest block they met, and not beyond what create() reckoned with.
 // Shutdown
-//   stop() may be called from any thread; next_batch() then returns kStopped within a second, also
-//   when it is already waiting. The destructor stops and joins; a read that does not return within
-//   the grace period is named in the log and left behind.
+//   stop() may be called from any thread in any state; next_batch() then returns kStopped within a
+//   second, also when it is already waiting. The destructor stops and joins; a read that does not
+//   return within the grace period is named in the log and left behind, holding no slot of anyone.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "core/clock.hpp"
@@ -33,16 +46,37 @@
 namespace paceline::data {
 
 struct BatchPipelineOptions {
-  features::BatchLimits limits;
+  features::BatchLimits limits;     // of the global batch, all ranks together
   int depth = 2;                    // >= 1: batches cut ahead
   int readers = 1;                  // >= 1
   int leases = 1;                   // batches that the caller may hold at once
   std::int64_t shuffle_window = 0;  // blocks; 0: file order; >= number of blocks: all rows
   std::uint64_t seed = 0;
-  std::int64_t epochs = 1;     // the end comes after this many epochs, counted from epoch 0
-  bool overlap = true;         // false: nothing is cut before next_batch() asks for it
-  double stall_limit_s = 600;  // a longer wait in next_batch() is an error naming the stage
+  std::int64_t epochs = 1;           // the end comes after this many epochs, counted from epoch 0
+  bool overlap = true;               // false: nothing is cut before next_batch() asks for it
+  bool fetch_at_creation = true;     // false: the first next_batch() starts the readers
+  double stall_limit_s = 600;        // a longer wait in next_batch() is an error naming the stage
+  std::int64_t memory_limit = 0;     // bytes of row-group slots and batch buffers; 0: no limit
+  std::int64_t skip_bad_rows = 0;    // per epoch; the source must let as many pass
+  std::int64_t skip_bad_blocks = 0;  // per epoch
+  int rank = 0;                      // of `ranks`: which share of each global batch is delivered
+  int ranks = 1;
+  // A start in another dataset begins its epoch again, in this one; otherwise it is refused.
+  bool allow_changed_data = false;
 };
+
+// Most bytes that a pipeline's row-group slots and batch buffers will take, and how many of each.
+struct BatchPipelineMemory {
+  std::int64_t block_slots = 0;
+  std::int64_t block_bytes = 0;  // of the largest block, decoded
+  std::int64_t batch_buffers = 0;
+  std::int64_t batch_bytes = 0;
+  std::int64_t total() const { return block_slots * block_bytes + batch_buffers * batch_bytes; }
+};
+// Two windows of blocks; in file order readers + 1 blocks, fewer (at least two) where the memory
+// limit wants it.
+BatchPipelineMemory reckon_memory(const Source& source, const features::Schema& schema,
+                                  const BatchPipelineOptions& options);
 
 enum class FetchState : std::uint8_t {
   kBatch,    // a lease was handed out: train it, mark_trained(), give it back
@@ -57,13 +91,17 @@ struct BatchPipelineState {
   bool exhausted = false;     // nothing more will be cut
 };
 
+struct BatchSlot;  // a batch buffer; private to this room
+
 class BatchPipeline {
  public:
   class Lease;
   struct Fetched;
 
-  // Starts at `start` (a default Position: from the beginning). Refuses a start that belongs to
-  // another dataset, seed or window. Source and schema must outlive the pipeline.
+  // Starts at `start` (a default Position: from the beginning), before anything is read. Refuses
+  // (kInvalidArgument) options out of range, a start that belongs to another dataset, seed or
+  // window, and a memory limit that two windows and the buffers exceed. Source and schema must
+  // outlive the pipeline.
   static Result<std::unique_ptr<BatchPipeline>> create(const Source& source,
                                                        const features::Schema& schema,
                                                        const BatchPipelineOptions& options,
@@ -72,8 +110,8 @@ class BatchPipeline {
   BatchPipeline(const BatchPipeline&) = delete;
   BatchPipeline& operator=(const BatchPipeline&) = delete;
 
-  // Blocks until a batch is there. The lease must be given back before more than
-  // `options.leases` are held.
+  // Blocks until a batch is there. A caller that holds `options.leases` leases and asks for one
+  // more waits for its own buffers, until the stall limit says so.
   Result<Fetched> next_batch();
 
   Position offsets_to_commit() const;
@@ -83,8 +121,16 @@ class BatchPipeline {
   // Rows of one epoch.
   std::int64_t epoch_rows() const;
   const features::BatchLayout& layout() const;
-  // What was cut or ignored so far, in batches handed out.
+  // What was cut or ignored so far, in batches handed out, of all ranks.
   features::CutCounts cuts() const;
+  // What was skipped since creation, ahead of the caller too.
+  struct Skipped {
+    std::int64_t bad_rows = 0;
+    std::int64_t bad_blocks = 0;
+    std::int64_t rows_of_bad_blocks = 0;
+  };
+  Skipped skipped() const;
+  BatchPipelineMemory memory() const;
   // "blocks" (readers -> batcher) and "batches" (batcher -> caller).
   pipeline::WaitStats block_waits() const;
   pipeline::WaitStats batch_waits() const;
@@ -95,7 +141,14 @@ class BatchPipeline {
   std::unique_ptr<Impl> impl_;
 };
 
-// Move-only right to read one batch. Destroying it, or give_back(), frees the slot.
+// Examples and tokens of a global batch, of which a lease holds this rank's share.
+struct GlobalBatch {
+  std::int32_t examples = 0;
+  std::int32_t tokens = 0;
+  std::int32_t candidate_tokens = 0;
+};
+
+// Move-only right to read one batch. Destroying it, or give_back(), frees its buffer.
 class BatchPipeline::Lease {
  public:
   Lease() = default;
@@ -104,21 +157,28 @@ class BatchPipeline::Lease {
   ~Lease();
 
   explicit operator bool() const { return owner_ != nullptr; }
+  // This rank's share of the batch; empty when it has fewer examples than there are ranks.
   const features::Batch& batch() const;
-  // Position after this batch.
+  const GlobalBatch& global() const;
+  // Position after this batch, of all ranks.
   const Position& position() const;
   std::int64_t epoch() const;
+  // No row comes after it in its epoch; not set where only skipped rows come after it.
   bool last_of_epoch() const;
 
   // The optimizer step that used this batch was enqueued: offsets_to_commit() moves to its end.
   // Batches are marked in the order in which they were handed out.
   void mark_trained();
   void give_back();
+  // The same while something else still reads the batch, a copy to a device for instance:
+  // `until_free` is called on the batcher's thread before the buffer is written again, and blocks
+  // until it may be. It must return within a bounded time and not throw.
+  void give_back_when(std::function<void()> until_free);
 
  private:
   friend class BatchPipeline;
   BatchPipeline* owner_ = nullptr;
-  std::uint32_t slot_ = 0;
+  BatchSlot* slot_ = nullptr;
 };
 
 struct BatchPipeline::Fetched {

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-
-#include "core/error.hpp"
 
 namespace paceline::data {
 
@@ -17,6 +14,9 @@ struct Position {
   std::int64_t next_row = 0;  // of the epoch's global order
   std::int64_t rows = 0;      // consumed since the start of the run, all epochs
   std::int64_t batches = 0;   // consumed since the start of the run
+  // What data.skip_bad_rows and data.skip_bad_blocks let pass in this epoch; part of `rows`.
+  std::int64_t skipped_rows = 0;
+  std::int64_t skipped_blocks = 0;
 
   friend bool operator==(const Position&, const Position&) = default;
 };

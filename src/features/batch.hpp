@@ -138,6 +138,7 @@ class Batch {
 
  private:
   friend class BatchCutter;
+  friend void keep_examples(Batch& batch, std::int32_t first, std::int32_t last);
   template <typename T>
   T* at(const BatchLayout::Array& array) {
     return reinterpret_cast<T*>(buffer_.data() + array.offset);
@@ -153,6 +154,10 @@ class Batch {
   std::int32_t examples_ = 0, tokens_ = 0, history_tokens_ = 0, candidate_tokens_ = 0;
   CutCounts cuts_;
 };
+
+// Leaves examples [first, last) in the batch, as if no other had been cut into it; its counts of
+// what was cut stay those of the whole batch.
+void keep_examples(Batch& batch, std::int32_t first, std::int32_t last);
 
 // Writes rows into a batch one after the other. No allocation after construction.
 class BatchCutter {

@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "core/config.hpp"
+#include "data/dataset_listing.hpp"
 
 namespace paceline::train {
 namespace fs = std::filesystem;
@@ -180,6 +182,17 @@ RunDirectory::~RunDirectory() {
 
 Result<void> RunDirectory::write_config(const std::string& resolved) const {
   return replace_file(path_ / "config.toml", std::string(kWrittenByRun) + "\n" + resolved);
+}
+
+Result<std::vector<data::FileInfo>> RunDirectory::data_files() const {
+  std::ifstream in(path_ / "data_files.jsonl", std::ios::binary);
+  if (!in) return std::vector<data::FileInfo>{};
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  return data::read_listing(text).context((path_ / "data_files.jsonl").string());
+}
+
+Result<void> RunDirectory::write_data_files(const std::vector<data::FileInfo>& files) const {
+  return replace_file(path_ / "data_files.jsonl", data::listing_text(files));
 }
 
 Result<void> RunDirectory::forget_after(std::int64_t step) {

@@ -1,12 +1,15 @@
-// The files of a run: config.toml, metrics.jsonl, eval.jsonl, a lock against a second trainer.
+// The files of a run: config.toml, data_files.jsonl, metrics.jsonl, eval.jsonl, a lock against a
+// second trainer.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
+#include "data/source.hpp"
 
 namespace paceline::train {
 
@@ -32,6 +35,11 @@ class RunDirectory {
 
   // True when eval.jsonl has a line of this step and split.
   bool has_evaluation(std::int64_t step, const std::string& split) const;
+
+  // The files of data.train that the run went on with last, as a listing; empty when there is
+  // none yet.
+  Result<std::vector<data::FileInfo>> data_files() const;
+  Result<void> write_data_files(const std::vector<data::FileInfo>& files) const;
 
   // Replaces config.toml atomically.
   Result<void> write_config(const std::string& resolved) const;

@@ -50,7 +50,9 @@ nlohmann::json to_json(const data::Position& p) {
           {"epoch", p.epoch},
           {"next_row", p.next_row},
           {"rows", p.rows},
-          {"batches", p.batches}};
+          {"batches", p.batches},
+          {"skipped_rows", p.skipped_rows},
+          {"skipped_blocks", p.skipped_blocks}};
 }
 
 data::Position position_from_json(const nlohmann::json& j) {
@@ -62,6 +64,8 @@ data::Position position_from_json(const nlohmann::json& j) {
   j.at("next_row").get_to(p.next_row);
   j.at("rows").get_to(p.rows);
   j.at("batches").get_to(p.batches);
+  p.skipped_rows = j.value("skipped_rows", std::int64_t{0});
+  p.skipped_blocks = j.value("skipped_blocks", std::int64_t{0});
   return p;
 }
 

@@ -9,12 +9,27 @@
 #include <string_view>
 #include <thread>
 
+#include "core/bytes.hpp"
 #include "core/log.hpp"
 
 namespace paceline::train {
 namespace {
 
 constexpr std::int64_t kMaxThreads = 1024;
+constexpr std::int64_t kMaxSkips = 1'000'000'000;
+
+Result<std::int64_t> read_memory_limit(Config& config) {
+  constexpr std::string_view kKey = "data.memory_limit";
+  if (config.has(kKey) && !config.is_string(kKey)) return config.get_int(kKey, {}, {.min = 1});
+  PL_TRY(const std::string text, config.get_string(kKey, "auto"));
+  if (text == "auto") return machine_memory_bytes() / 5 * 4;
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes == 0) {
+    return config.invalid(kKey, fmt::format("\"{}\"", text),
+                          "bytes, an amount such as \"8 GiB\", or \"auto\"");
+  }
+  return *bytes;
+}
 
 Result<DataConfig> read_data(Config& config, std::uint64_t run_seed) {
   DataConfig d;
@@ -28,6 +43,10 @@ Result<DataConfig> read_data(Config& config, std::uint64_t run_seed) {
   PL_TRY(const auto seed,
          config.get_int("data.seed", static_cast<std::int64_t>(run_seed), {.min = 0}));
   PL_TRY(d.stall_limit_s, config.get_number("data.stall_limit_s", d.stall_limit_s, {.min = 0.1}));
+  PL_TRY(d.memory_limit, read_memory_limit(config));
+  PL_TRY(d.skip_bad_rows, config.get_int("data.skip_bad_rows", 0, {.min = 0, .max = kMaxSkips}));
+  PL_TRY(d.skip_bad_blocks,
+         config.get_int("data.skip_bad_blocks", 0, {.min = 0, .max = kMaxSkips}));
   d.depth = static_cast<int>(depth);
   d.readers = static_cast<int>(readers);
   d.seed = static_cast<std::uint64_t>(seed);
@@ -144,18 +163,27 @@ data::BatchPipelineOptions TrainConfig::pipeline_options() const {
   o.epochs = loop.epochs;
   o.overlap = loop.overlap;
   o.stall_limit_s = data.stall_limit_s;
+  o.memory_limit = data.memory_limit;
+  o.skip_bad_rows = data.skip_bad_rows;
+  o.skip_bad_blocks = data.skip_bad_blocks;
   return o;
+}
+
+data::SourceOptions TrainConfig::source_options() const {
+  return {.max_bad_rows = data.skip_bad_rows};
 }
 
 KeyClass key_class(std::string_view key) {
   // Longest prefix first. Data paths are free: the fingerprint of the rows decides.
-  constexpr std::array<std::pair<std::string_view, KeyClass>, 22> kClasses{{
+  constexpr std::array<std::pair<std::string_view, KeyClass>, 24> kClasses{{
       {"train.seed", KeyClass::kFixed},
       {"data.seed", KeyClass::kFixed},
       {"data.shuffle_window", KeyClass::kFixed},
       {"data.user_column", KeyClass::kFixed},
       {"data.time_column", KeyClass::kFixed},
       {"data.actions_column", KeyClass::kFixed},
+      {"data.skip_bad_rows", KeyClass::kReported},
+      {"data.skip_bad_blocks", KeyClass::kReported},
       {"features", KeyClass::kFixed},
       {"actions", KeyClass::kFixed},
       {"targets", KeyClass::kFixed},

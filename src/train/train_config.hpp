@@ -23,6 +23,9 @@ struct DataConfig {
   std::int64_t shuffle_window = 16;
   std::uint64_t seed = 1;
   double stall_limit_s = 600;
+  std::int64_t memory_limit = 0;     // bytes; "auto" is 80 % of the machine's
+  std::int64_t skip_bad_rows = 0;    // per epoch
+  std::int64_t skip_bad_blocks = 0;  // per epoch
 
   // The paths of "train", "valid" or "test"; kInvalidArgument when the config has none.
   Result<std::vector<std::string>> split(const std::string& name) const;
@@ -71,6 +74,7 @@ struct TrainConfig {
   static Result<TrainConfig> from_config(Config& config);
   int threads() const;
   data::BatchPipelineOptions pipeline_options() const;
+  data::SourceOptions source_options() const;
 };
 
 // What a changed key means when a run goes on (design: keys at a resume).

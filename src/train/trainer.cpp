@@ -9,6 +9,7 @@
 
 #include "core/clock.hpp"
 #include "core/log.hpp"
+#include "data/dataset_listing.hpp"
 #include "model/ranker.hpp"
 #include "telemetry/progress.hpp"
 #include "train/evaluate.hpp"
@@ -37,6 +38,7 @@ struct Trainer::Impl {
   Result<void> restore();
   Result<void> refuse_if_all_broken() const;
   Result<void> open_eval_source();
+  Result<void> open_batches();
   Result<TrainSummary> loop();
   Result<void> train_batch(data::BatchPipeline::Lease& lease, double wait_s,
                            Clock::time_point start);
@@ -83,7 +85,7 @@ Trainer::~Trainer() = default;
 Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOptions options,
                                                  telemetry::Progress& progress) {
   PL_TRY(const auto paths, config.data.split("train"));
-  PL_TRY(auto source, data::open_parquet(paths, config.schema));
+  PL_TRY(auto source, data::open_parquet(paths, config.schema, config.source_options()));
   PL_TRY(auto directory, RunDirectory::open(config.run_dir));
   std::unique_ptr<Trainer> trainer(new Trainer(std::make_unique<Impl>(
       std::move(config), std::move(options), progress, std::move(directory), std::move(source))));
@@ -92,18 +94,44 @@ Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOption
   PL_TRY_VOID(t.directory.lock_checkpoints(t.config.checkpoint.dir));
   PL_TRY_VOID(t.open_eval_source());
   PL_TRY_VOID(t.restore());
-  PL_TRY(t.batches, data::BatchPipeline::create(*t.source, t.config.schema,
-                                                t.config.pipeline_options(), t.run.position));
-  t.run.position = t.batches->offsets_to_commit();
+  PL_TRY_VOID(t.open_batches());
   PL_TRY_VOID(t.directory.write_config(t.config.resolved));
+  PL_TRY_VOID(t.directory.write_data_files(t.source->files()));
   PL_TRY_VOID(t.directory.forget_after(t.run.counters.step));
   return trainer;
+}
+
+Result<void> Trainer::Impl::open_batches() {
+  auto pipeline_options = config.pipeline_options();
+  pipeline_options.allow_changed_data = options.allow_changed_data;
+  const bool changed =
+      run.position != data::Position{} && run.position.fingerprint != source->fingerprint();
+  if (changed) {
+    // Without a listing of the run's own nothing is named.
+    const auto was = directory.data_files();
+    const std::string difference =
+        was && !was->empty() ? data::first_difference(*was, source->files()) : "";
+    const std::string text =
+        fmt::format("data.train is not what {} was trained on{}{}", config.run_dir,
+                    difference.empty() ? "" : ": ", difference);
+    if (!options.allow_changed_data) {
+      return Error(Code::kInvalidArgument,
+                   text +
+                       "; put the files back, use another run.dir, or --allow-changed-data to "
+                       "begin the epoch again with the files as they are");
+    }
+    log::warning(text);
+  }
+  PL_TRY(batches,
+         data::BatchPipeline::create(*source, config.schema, pipeline_options, run.position));
+  run.position = batches->offsets_to_commit();
+  return {};
 }
 
 Result<void> Trainer::Impl::open_eval_source() {
   if (config.eval.every_steps == 0) return {};
   PL_TRY(const auto paths, config.data.split(config.eval.split));
-  PL_TRY(eval_source, data::open_parquet(paths, config.schema));
+  PL_TRY(eval_source, data::open_parquet(paths, config.schema, config.source_options()));
   return {};
 }
 
@@ -164,6 +192,7 @@ Result<TrainSummary> Trainer::Impl::loop() {
     summary.seconds = seconds_since(loop_start);
     summary.wait_seconds = loop_wait_s;
     summary.cuts = batches->cuts();
+    summary.skipped = batches->skipped();
     summary.block_waits = batches->block_waits();
     summary.batch_waits = batches->batch_waits();
     return summary;
@@ -357,8 +386,7 @@ std::size_t Trainer::memory_bytes() const {
   const auto floats = static_cast<std::size_t>(3 * t.ranker.layout().size() +
                                                t.weights.table_rows * (t.weights.table_width + 1));
   return floats * sizeof(float) + t.ranker.memory_bytes() + t.dense_grad.size_bytes() +
-         t.table_grad.size_bytes() +
-         t.batches->layout().total_bytes() * static_cast<std::size_t>(t.config.data.depth + 2);
+         t.table_grad.size_bytes() + static_cast<std::size_t>(t.batches->memory().total());
 }
 
 }  // namespace paceline::train

@@ -38,13 +38,15 @@ struct TrainSummary {
   double wait_seconds = 0.0;  // exposed wait for batches
   double save_seconds = 0.0;
   double eval_seconds = 0.0;
-  features::CutCounts cuts;         // what was cut or ignored in this process
-  pipeline::WaitStats block_waits;  // readers -> batcher
-  pipeline::WaitStats batch_waits;  // batcher -> loop
+  data::BatchPipeline::Skipped skipped;  // bad data let pass in this process
+  features::CutCounts cuts;              // what was cut or ignored in this process
+  pipeline::WaitStats block_waits;       // readers -> batcher
+  pipeline::WaitStats batch_waits;       // batcher -> loop
 };
 
 struct TrainOptions {
   bool allow_changed_keys = false;  // go on although fixed keys differ
+  bool allow_changed_data = false;  // begin the epoch again with other files
   // Called after every step with its dataset rows, e.g. to count examples in tests.
   std::function<void(std::span<const std::int64_t> dataset_rows)> on_batch;
 };
@@ -63,7 +65,7 @@ class Trainer {
   void request_stop();
 
   std::int64_t epoch_rows() const;
-  // Bytes of weights, optimizer state, activations, gradients and batch slots.
+  // Bytes of weights, optimizer state, activations, gradients, and the batch pipeline at most.
   std::size_t memory_bytes() const;
 
  private:

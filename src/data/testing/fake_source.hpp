@@ -1,6 +1,7 @@
 // A source in memory whose reads can be made slow, failing, throwing or hanging. For test programs.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -49,6 +50,12 @@ class FakeSource final : public Source {
     state_->blocks = blocks_;
   }
 
+  // These rows of the dataset are read as bad ones. Before the first read.
+  void set_bad_rows(std::vector<std::int64_t> rows) {
+    std::sort(rows.begin(), rows.end());
+    state_->bad = std::move(rows);
+  }
+
   const std::vector<BlockInfo>& blocks() const override { return blocks_; }
   std::int64_t rows() const override { return rows_; }
   std::uint64_t fingerprint() const override { return 0xF00D + static_cast<std::uint64_t>(rows_); }
@@ -68,12 +75,18 @@ class FakeSource final : public Source {
     Hook hook;
     features::Schema schema;
     std::vector<BlockInfo> blocks;
+    std::vector<std::int64_t> bad;
     std::atomic<std::int64_t> reads{0};
   };
 
   static void fill(const State& state, const BlockInfo& info, features::RowBlock& out) {
     out.rows = info.rows;
     out.first_row = info.first_row;
+    out.bad_rows.clear();
+    for (const auto row : state.bad) {
+      if (row < info.first_row || row >= info.first_row + info.rows) continue;
+      out.bad_rows.push_back({row - info.first_row, info.where + ": row " + std::to_string(row)});
+    }
     out.history_offsets.assign(1, 0);
     out.candidate_offsets.assign(1, 0);
     for (std::int64_t r = 0; r < info.rows; ++r) {
