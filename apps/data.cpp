@@ -7,6 +7,7 @@ void add_data(CLI::App& app, Command& chosen) {
   data->require_subcommand(1);
   add_data_synth(*data, chosen);
   add_data_import(*data, chosen);
+  add_data_inspect(*data, chosen);
 }
 
 }  // namespace paceline::app

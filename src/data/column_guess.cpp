@@ -91,8 +91,9 @@ std::vector<Guess> guesses_of(const FileColumns& file, std::string& notes) {
     }
     Guess g{&column, nullptr, column.name, Shape::kScalar};
     if (column.is_list()) {
-      const auto history = stem_of(column.name, {"history_", "hist_"});
-      const auto candidate = stem_of(column.name, {"candidates_", "candidate_", "cand_"});
+      const auto history = stem_of(column.name, {"history_", "hist_", "history."});
+      const auto candidate =
+          stem_of(column.name, {"candidates_", "candidate_", "cand_", "candidates.", "candidate."});
       if (!history && !candidate) {
         skip(column.type + ": its name begins with neither history_ nor candidate_");
         continue;

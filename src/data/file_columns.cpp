@@ -2,6 +2,7 @@
 
 #include <arrow/io/file.h>
 #include <arrow/type.h>
+#include <arrow/type_traits.h>
 #include <fmt/format.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/exception.h>
@@ -10,7 +11,8 @@
 #include <parquet/statistics.h>
 
 #include <algorithm>
-#include <cmath>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "data/parquet_column.hpp"
@@ -105,31 +107,95 @@ void add_chunk(const parquet::ColumnChunkMetaData& chunk, FileColumn& column) {
   add_range(statistics.get(), column);
 }
 
-FileColumns columns_of(const parquet::FileMetaData& footer) {
-  FileColumns file;
-  file.rows = footer.num_rows();
-  file.created_by = footer.created_by();
-  const auto& schema = *footer.schema();
+// The struct of a column that is one, or a list of them; else null.
+const parquet::schema::GroupNode* struct_of(const parquet::schema::Node& root) {
+  const auto* node = &root;
+  for (int depth = 0; depth < 3 && node->is_group(); ++depth) {
+    const auto* group = static_cast<const parquet::schema::GroupNode*>(node);
+    const auto& logical = node->logical_type();
+    const bool list = logical && logical->is_list();
+    const bool element = node->is_repeated() && group->field_count() == 1 &&
+                         group->field(0)->is_group() && depth == 1;
+    if (!list && !element) return logical && logical->is_map() ? nullptr : group;
+    if (group->field_count() != 1) return nullptr;
+    node = group->field(0).get();
+  }
+  return nullptr;
+}
+
+// The type of a struct's field, in a column that is a struct or a list of them.
+std::string member_type(const arrow::DataType& type, const std::string& member) {
+  const bool list = arrow::is_list_like(type.id());
+  const auto& inner = list ? *type.field(0)->type() : type;
+  for (const auto& field : inner.fields()) {
+    if (field->name() != member) continue;
+    const auto text = type_text(*field->type());
+    return list ? fmt::format("list<{}>", text) : text;
+  }
+  return "a type that Arrow does not know";
+}
+
+// Columns as a schema can name them, and which of them each leaf of the file belongs to.
+struct Layout {
+  std::vector<FileColumn> columns;
+  std::map<const parquet::schema::Node*, std::size_t> column_of;
+
+  void add(const parquet::SchemaDescriptor& schema, const parquet::schema::Node& node,
+           std::string name, std::string type) {
+    FileColumn column;
+    column.name = std::move(name);
+    column.type = std::move(type);
+    find_form(schema, column);
+    column_of[&node] = columns.size();
+    columns.push_back(std::move(column));
+  }
+};
+
+Layout layout_of(const parquet::SchemaDescriptor& schema) {
   const auto* root = schema.group_node();
   std::shared_ptr<arrow::Schema> types;
   if (!parquet::arrow::FromParquetSchema(&schema, &types).ok()) types = nullptr;
+  Layout layout;
   for (int i = 0; i < root->field_count(); ++i) {
-    FileColumn column;
-    column.name = root->field(i)->name();
+    const auto& field = *root->field(i);
     const bool typed = types != nullptr && i < types->num_fields();
-    column.type = typed ? type_text(*types->field(i)->type()) : "a type that Arrow does not know";
-    find_form(schema, column);
-    file.columns.push_back(std::move(column));
+    const std::string unknown = "a type that Arrow does not know";
+    const auto* members = struct_of(field);
+    layout.add(schema, field, field.name(), typed ? type_text(*types->field(i)->type()) : unknown);
+    if (members == nullptr || layout.columns.back().form != Form::kOther) continue;
+    layout.columns.pop_back();
+    for (int m = 0; m < members->field_count(); ++m) {
+      const auto& member = members->field(m)->name();
+      layout.add(schema, *members->field(m), field.name() + "." + member,
+                 typed ? member_type(*types->field(i)->type(), member) : unknown);
+    }
   }
-  std::vector<std::size_t> field_of;
+  return layout;
+}
+
+FileColumns columns_of(const parquet::FileMetaData& footer) {
+  FileColumns file;
+  file.rows = footer.num_rows();
+  const auto& schema = *footer.schema();
+  auto layout = layout_of(schema);
+  file.columns = std::move(layout.columns);
+  std::vector<std::size_t> column_of_leaf;
   for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
-    field_of.push_back(static_cast<std::size_t>(root->FieldIndex(*schema.GetColumnRoot(leaf))));
+    const auto* node = schema.Column(leaf)->schema_node().get();
+    auto at = layout.column_of.find(node);
+    while (at == layout.column_of.end() && node->parent() != nullptr) {
+      node = node->parent();
+      at = layout.column_of.find(node);
+    }
+    // A struct without fields has no column.
+    const bool known = at != layout.column_of.end() && at->second < file.columns.size();
+    column_of_leaf.push_back(known ? at->second : file.columns.size());
   }
   for (int g = 0; g < footer.num_row_groups(); ++g) {
     const auto group = footer.RowGroup(g);
-    file.row_group_rows.push_back(group->num_rows());
-    for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
-      add_chunk(*group->ColumnChunk(leaf), file.columns[field_of[static_cast<std::size_t>(leaf)]]);
+    for (std::size_t leaf = 0; leaf < column_of_leaf.size(); ++leaf) {
+      if (column_of_leaf[leaf] == file.columns.size()) continue;
+      add_chunk(*group->ColumnChunk(static_cast<int>(leaf)), file.columns[column_of_leaf[leaf]]);
     }
   }
   for (auto& column : file.columns) {

@@ -1,5 +1,5 @@
 // What a Parquet file's footer says about its columns, whatever a schema wants of them.
-// Reads the footer only. Private to this room.
+// Reads the footer only.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class Form : std::uint8_t {
 };
 
 struct FileColumn {
-  std::string name;  // of the column; nested leaves are summed up
+  std::string name;  // "a.b": field b of the structs in column a
   std::string type;  // "int64", "list<float>"
   Form form = Form::kOther;
   std::string why_not;      // kOther: found and allowed
@@ -45,8 +45,6 @@ struct FileColumn {
 
 struct FileColumns {
   std::int64_t rows = 0;
-  std::vector<std::int64_t> row_group_rows;
-  std::string created_by;
   std::vector<FileColumn> columns;  // in the order of the file
 
   const FileColumn* find(const std::string& name) const;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -38,6 +39,7 @@ class Writer {
 
   Result<void> choose();
   std::string text() const;
+  bool has_labels() const { return actions_ != nullptr || !targets_.empty(); }
 
  private:
   struct Side {
@@ -57,6 +59,7 @@ class Writer {
   void scalar(const Guess& g);
   void target(const Guess& g);
   void actions(const Guess* column);
+  Error missing(const char* what) const;
 
   const FileColumns& file_;
   const ColumnSample* sample_;
@@ -222,6 +225,17 @@ void Writer::actions(const Guess* column) {
   }
 }
 
+Error Writer::missing(const char* what) const {
+  std::string columns;
+  for (std::size_t c = 0; c < file_.columns.size() && c < 20; ++c) {
+    columns +=
+        fmt::format("{}{} {}", c > 0 ? ", " : "", file_.columns[c].name, file_.columns[c].type);
+  }
+  const char* more = file_.columns.size() > 20 ? ", ..." : "";
+  return Error(Code::kNotFound, fmt::format("found {}; the columns are: {}{}", what,
+                                            columns.empty() ? "none" : columns, more));
+}
+
 Result<void> Writer::choose() {
   const auto is_int = [](const Guess& g) { return g.column->form == Form::kInteger; };
   const auto pick = [&](auto&& wanted) -> const Guess* {
@@ -248,7 +262,7 @@ Result<void> Writer::choose() {
       actions_ = g;
   }
   if (user_ == nullptr) {
-    return Error(Code::kNotFound, "found no integer column of users, such as user_id");
+    return missing("no integer column of users, such as user_id");
   }
   for (const auto& g : guesses_) {
     if (g.shape == Shape::kScalar) scalar(g);
@@ -258,8 +272,7 @@ Result<void> Writer::choose() {
     }
   }
   if (features_.find("candidate_column") == std::string::npos) {
-    return Error(Code::kNotFound,
-                 "found no list column that describes candidates, such as candidate_item_id");
+    return missing("no list column that describes candidates, such as candidate_item_id");
   }
   if (actions_ != nullptr || targets_.empty()) actions(actions_);
   for (const auto& column : file_.columns) {
@@ -276,7 +289,7 @@ std::string Writer::text() const {
   if (time_ != nullptr && time_->column->name != "request_time") {
     text += fmt::format("time_column = {}\n", string_text(time_->column->name));
   }
-  if (actions_ == nullptr && targets_.empty()) {
+  if (!has_labels()) {
     text += "# No column of actions was found: training needs one, ranking does not.\n";
     text += "actions_column = \"candidate_actions\"\n";
   } else if (actions_ != nullptr && actions_->column->name != "candidate_actions") {
@@ -332,13 +345,31 @@ Splits find_splits(const std::vector<std::string>& paths) {
   return s;
 }
 
+// The first file that can be opened and has rows, or else the first that can be opened.
+Result<std::pair<std::string, FileColumns>> first_whole(const std::vector<DatasetFile>& files) {
+  constexpr std::size_t kMostTries = 1000;
+  std::optional<std::pair<std::string, FileColumns>> empty;
+  std::optional<Error> broken;
+  for (std::size_t f = 0; f < files.size() && f < kMostTries; ++f) {
+    auto columns = file_columns(files[f].path);
+    if (!columns) {
+      if (!broken) broken = columns.error();
+      continue;
+    }
+    if (columns->rows > 0) return std::pair(files[f].path, std::move(*columns));
+    if (!empty) empty.emplace(files[f].path, std::move(*columns));
+  }
+  if (empty) return std::move(*empty);
+  return *broken;
+}
+
 }  // namespace
 
-Result<std::string> suggest_config(const std::vector<std::string>& paths) {
+Result<SuggestedConfig> suggest(const std::vector<std::string>& paths) {
   const Splits splits = find_splits(paths);
   PL_TRY(const auto found, find_files(splits.train));
-  const std::string& path = found.front().path;
-  PL_TRY(const auto file, file_columns(path));
+  PL_TRY(const auto first, first_whole(found));
+  const auto& [path, file] = first;
   std::string notes;
   auto guesses = guesses_of(file, notes);
   std::vector<features::Column> wanted;
@@ -357,7 +388,13 @@ Result<std::string> suggest_config(const std::vector<std::string>& paths) {
   std::string text =
       fmt::format("# Suggested from the columns of {}: read it before use.\n", string_text(path));
   text += "[run]\ndir = \"run\"\n\n[data]\n" + splits.lines + writer.text();
-  return text + (notes.empty() ? "" : "\n# Other columns:\n" + notes);
+  text += notes.empty() ? "" : "\n# Other columns:\n" + notes;
+  return SuggestedConfig{std::move(text), writer.has_labels()};
+}
+
+Result<std::string> suggest_config(const std::vector<std::string>& paths) {
+  PL_TRY(auto suggested, suggest(paths));
+  return std::move(suggested.toml);
 }
 
 }  // namespace paceline::data

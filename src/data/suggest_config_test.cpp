@@ -180,6 +180,34 @@ TEST(SuggestConfig, SaysWhyColumnsAreNotUsed) {
   EXPECT_EQ(parsed(text).columns().size(), 3U);
 }
 
+TEST(SuggestConfig, FieldsOfStructsAreColumns) {
+  TempDir dir;
+  const auto items = testing::array_of<arrow::Int64Builder>(std::vector<std::int64_t>{1, 2, 5000});
+  const auto prices = testing::array_of<arrow::FloatBuilder>(std::vector<float>{0.5F, 1.0F, 1.5F});
+  const auto structs =
+      arrow::StructArray::Make({items, prices}, std::vector<std::string>{"item_id", "price"});
+  testing::check(structs.status());
+  const auto offsets =
+      testing::array_of<arrow::Int32Builder>(std::vector<std::int32_t>{0, 1, 1, 3});
+  const auto history = arrow::ListArray::FromArrays(*offsets, **structs);
+  testing::check(history.status());
+  write(dir.file("a.parquet"), small({{"history", *history}}));
+  const std::string text = suggested({dir.file("a.parquet")});
+  const Schema schema = parsed(text);
+  EXPECT_EQ(kinds_of(schema, schema.history_kind()),
+            (std::map<std::string, Kind>{{"item", Kind::kId}, {"price", Kind::kNumber}}))
+      << text;
+  auto source = open_parquet({dir.file("a.parquet")}, schema);
+  ASSERT_TRUE(source.ok()) << source.error().text();
+}
+
+TEST(SuggestConfig, ABrokenFirstFileIsPassedOver) {
+  TempDir dir;
+  testing::write_impressions(dir.path(), {.rows = 20, .files = 2});
+  std::filesystem::resize_file(dir.file("part-0000.parquet"), 100);
+  EXPECT_THAT(suggested({dir.path().string()}), HasSubstr("part-0001.parquet"));
+}
+
 TEST(SuggestConfig, MillisecondsAreTold) {
   TempDir dir;
   const std::vector<std::int64_t> times(3, 1'780'000'000'123);
