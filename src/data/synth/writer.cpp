@@ -1,6 +1,7 @@
 #include "data/synth/writer.hpp"
 
 #include <arrow/io/file.h>
+#include <arrow/memory_pool.h>
 #include <fmt/format.h>
 #include <parquet/column_writer.h>
 #include <parquet/exception.h>
@@ -118,8 +119,18 @@ std::shared_ptr<GroupNode> file_schema() {
       GroupNode::Make("schema", Repetition::REQUIRED, fields));
 }
 
+// Sanitizers follow memory of the system's allocator only.
+arrow::MemoryPool* memory_pool() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return arrow::system_memory_pool();
+#else
+  return arrow::default_memory_pool();
+#endif
+}
+
 std::shared_ptr<parquet::WriterProperties> properties_of(const Options& options) {
   parquet::WriterProperties::Builder b;
+  b.memory_pool(memory_pool());
   b.enable_page_checksum()->disable_statistics()->enable_statistics("user_id")->enable_statistics(
       "request_time");
   b.disable_dictionary();
