@@ -107,12 +107,12 @@ Result<Cost> read_blocks(const Dataset& d) {
   Cost cost;
   features::RowBlock block;
   const auto start = Clock::now();
-  const double cpu = data::thread_cpu_seconds();
+  const double cpu = data::process_cpu_seconds();
   for (std::size_t b = 0; b < d.source->blocks().size(); ++b) {
     PL_TRY_VOID(d.source->read(static_cast<std::int64_t>(b), block));
     cost.rows += block.rows;
   }
-  cost.cpu_s = data::thread_cpu_seconds() - cpu;
+  cost.cpu_s = data::process_cpu_seconds() - cpu;
   cost.wall_s = seconds_since(start);
   return cost;
 }

@@ -1,11 +1,8 @@
 #include "data/arrow_decode.hpp"
 
-#include <arrow/io/file.h>
 #include <arrow/table.h>
 #include <fmt/format.h>
 #include <parquet/arrow/reader.h>
-#include <parquet/exception.h>
-#include <parquet/file_reader.h>
 
 #include <memory>
 #include <utility>
@@ -14,6 +11,7 @@
 #include "data/cpu_clock.hpp"
 #include "data/dataset_files.hpp"
 #include "data/parquet_column.hpp"
+#include "data/parquet_file.hpp"
 
 namespace paceline::data {
 namespace {
@@ -24,9 +22,7 @@ Error failed(const DatasetFile& file, const std::string& why) {
 
 Result<void> decode_file(const DatasetFile& file, const features::Schema& schema,
                          ArrowDecode& total) {
-  auto stream = arrow::io::ReadableFile::Open(file.path);
-  if (!stream.ok()) return failed(file, stream.status().message());
-  auto parquet_reader = parquet::ParquetFileReader::Open(*stream);
+  PL_TRY(auto parquet_reader, open_file(file, nullptr));
   const auto footer = parquet_reader->metadata();
   std::vector<int> leaves;
   for (const auto& column : schema.columns()) {
@@ -36,17 +32,17 @@ Result<void> decode_file(const DatasetFile& file, const features::Schema& schema
   }
   parquet::ArrowReaderProperties properties(/*use_threads=*/false);
   properties.set_pre_buffer(false);
-  auto reader = parquet::arrow::FileReader::Make(arrow::default_memory_pool(),
-                                                 std::move(parquet_reader), properties);
+  auto reader =
+      parquet::arrow::FileReader::Make(memory_pool(), std::move(parquet_reader), properties);
   if (!reader.ok()) return failed(file, reader.status().message());
   const auto start = Clock::now();
-  const double cpu = thread_cpu_seconds();
+  const double cpu = process_cpu_seconds();
   for (int g = 0; g < (*reader)->num_row_groups(); ++g) {
     const auto table = (*reader)->ReadRowGroup(g, leaves);
     if (!table.ok()) return failed(file, table.status().message());
     total.rows += (*table)->num_rows();
   }
-  total.cpu_s += thread_cpu_seconds() - cpu;
+  total.cpu_s += process_cpu_seconds() - cpu;
   total.wall_s += seconds_since(start);
   return {};
 }
@@ -58,11 +54,7 @@ Result<ArrowDecode> decode_with_arrow(const std::vector<std::string>& paths,
   PL_TRY(const auto files, find_files(paths));
   ArrowDecode total;
   for (const auto& file : files) {
-    try {
-      PL_TRY_VOID(decode_file(file, schema, total));
-    } catch (const std::exception& e) {
-      return failed(file, e.what());
-    }
+    PL_TRY_VOID(guarded([&] { return decode_file(file, schema, total); }));
   }
   return total;
 }

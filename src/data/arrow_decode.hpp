@@ -13,7 +13,7 @@ namespace paceline::data {
 
 struct ArrowDecode {
   std::int64_t rows = 0;
-  double cpu_s = 0;   // of this thread
+  double cpu_s = 0;   // of the process
   double wall_s = 0;  // of the same reads
 };
 

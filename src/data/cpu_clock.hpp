@@ -14,7 +14,4 @@ inline double clock_seconds(clockid_t clock) {
 // Of all threads of this process.
 inline double process_cpu_seconds() { return clock_seconds(CLOCK_PROCESS_CPUTIME_ID); }
 
-// Of the calling thread.
-inline double thread_cpu_seconds() { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
-
 }  // namespace paceline::data

@@ -1,12 +1,15 @@
 #include "data/dataset_files.hpp"
 
 #include <fmt/format.h>
-#include <glob.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <string_view>
 #include <system_error>
+
+#include "data/path_pattern.hpp"
+#include "data/remote_files.hpp"
 
 namespace paceline::data {
 namespace fs = std::filesystem;
@@ -26,8 +29,11 @@ Result<DatasetFile> file_at(const fs::path& path, const fs::path& root) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
   if (error) return io_error(path.string(), error);
-  return DatasetFile{path.string(), path.lexically_relative(root).generic_string(),
-                     static_cast<std::int64_t>(bytes)};
+  return DatasetFile{path.string(),
+                     path.lexically_relative(root).generic_string(),
+                     static_cast<std::int64_t>(bytes),
+                     nullptr,
+                     {}};
 }
 
 Result<void> add_directory(const fs::path& root, std::vector<DatasetFile>& out) {
@@ -48,41 +54,33 @@ Result<void> add_directory(const fs::path& root, std::vector<DatasetFile>& out) 
   return {};
 }
 
-// The folder in front of the first pattern character.
-fs::path glob_root(const std::string& pattern) {
-  const auto slash = pattern.substr(0, pattern.find_first_of("*?[")).rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : pattern.substr(0, slash);
-}
-
-Result<void> add_glob(const std::string& pattern, std::vector<DatasetFile>& out) {
-  glob_t found{};
-  const int status = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
-  std::vector<std::string> paths;
-  if (status == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  if (status != 0 && status != GLOB_NOMATCH) {
-    return Error(Code::kIo, fmt::format("cannot read a folder of the pattern {}", pattern));
-  }
-  const fs::path root = glob_root(pattern);
-  for (const auto& path : paths) {
-    std::error_code error;
-    if (fs::is_directory(path, error)) continue;
-    const fs::path plain = root == "." && !path.starts_with("./") ? "./" + path : path;
-    PL_TRY(auto file, file_at(plain, root));
+Result<void> add_matches(const std::string& pattern, std::vector<DatasetFile>& out) {
+  const std::string root = pattern_root(pattern);
+  std::error_code error;
+  if (!fs::is_directory(root, error)) return {};
+  const bool relative = root == "." && !pattern.starts_with("./");
+  const std::string rest = pattern.substr(relative ? 0 : root == "/" ? 1 : root.size() + 1);
+  // Folders deeper than the pattern are not looked into.
+  const bool any_depth = rest.find("**") != std::string::npos;
+  const auto depth = std::count(rest.begin(), rest.end(), '/');
+  fs::recursive_directory_iterator it(root, fs::directory_options::follow_directory_symlink, error);
+  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
+    const bool directory = it->is_directory(error);
+    if (error) break;
+    if (directory) {
+      if (!any_depth && it.depth() >= depth) it.disable_recursion_pending();
+      continue;
+    }
+    if (!path_matches(rest, it->path().lexically_relative(root).generic_string())) continue;
+    PL_TRY(auto file, file_at(it->path(), root));
     out.push_back(std::move(file));
   }
+  if (error) return io_error(root, error);
   return {};
 }
 
-Result<std::vector<DatasetFile>> files_of(const std::string& entry) {
+Result<std::vector<DatasetFile>> local_files(const std::string& entry) {
   std::vector<DatasetFile> files;
-  if (entry.find("://") != std::string::npos) {
-    return Error(Code::kUnavailable,
-                 fmt::format("{}: remote storage is not supported by this build; allowed: local "
-                             "directories, files and globs",
-                             entry));
-  }
   std::error_code error;
   const auto status = fs::status(entry, error);
   if (fs::is_directory(status)) {
@@ -93,8 +91,8 @@ Result<std::vector<DatasetFile>> files_of(const std::string& entry) {
   } else if (fs::exists(status)) {
     PL_TRY(auto file, file_at(entry, fs::path(entry).parent_path()));
     files.push_back(std::move(file));
-  } else if (entry.find_first_of("*?[") != std::string::npos) {
-    PL_TRY_VOID(add_glob(entry, files));
+  } else if (is_pattern(entry)) {
+    PL_TRY_VOID(add_matches(entry, files));
     if (files.empty()) {
       return Error(Code::kNotFound, fmt::format("{}: no file matches this pattern", entry));
     }
@@ -104,7 +102,17 @@ Result<std::vector<DatasetFile>> files_of(const std::string& entry) {
                              "glob of Parquet files)",
                              entry));
   }
-  std::sort(files.begin(), files.end(),
+  return files;
+}
+
+Result<std::vector<DatasetFile>> files_of(const std::string& entry) {
+  constexpr std::string_view kLocal = "file://";
+  Result<std::vector<DatasetFile>> files = entry.starts_with(kLocal)
+                                               ? local_files(entry.substr(kLocal.size()))
+                                           : is_uri(entry) ? find_remote_files(entry)
+                                                           : local_files(entry);
+  if (!files) return files;
+  std::sort(files->begin(), files->end(),
             [](const DatasetFile& a, const DatasetFile& b) { return a.relative < b.relative; });
   return files;
 }
@@ -119,8 +127,8 @@ Result<std::vector<DatasetFile>> find_files(const std::vector<std::string>& entr
     PL_TRY(auto files, files_of(entry));
     for (auto& file : files) {
       std::error_code error;
-      const auto real = fs::canonical(file.path, error);
-      if (!seen.insert(error ? file.path : real.string()).second) {
+      const auto real = file.remote ? fs::path() : fs::canonical(file.path, error);
+      if (!seen.insert(error || file.remote ? file.path : real.string()).second) {
         return Error(
             Code::kInvalidArgument,
             fmt::format("{}: this file is named twice in the list of paths, its rows would "

@@ -1,68 +1,39 @@
-#include <arrow/io/file.h>
-#include <arrow/memory_pool.h>
+#include <arrow/io/caching.h>
 #include <fmt/format.h>
-#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <new>
+#include <atomic>
 #include <utility>
 
 #include "data/dataset_files.hpp"
 #include "data/parquet_column.hpp"
+#include "data/parquet_file.hpp"
 #include "data/parquet_read.hpp"
 #include "data/source.hpp"
+#include "pipeline/task_pool.hpp"
 
 namespace paceline::data {
 namespace {
 
 using features::Shape;
 
-// Runs `body` and turns what Parquet and Arrow throw into errors.
-template <typename Body>
-auto guarded(Body&& body) -> decltype(body()) {
-  try {
-    return body();
-  } catch (const parquet::ParquetStatusException& e) {
-    const auto status = e.status();
-    return Error(status.IsOutOfMemory() ? Code::kOutOfMemory
-                 : status.IsIOError()   ? Code::kIo
-                                        : Code::kCorruptData,
-                 status.message());
-  } catch (const parquet::ParquetException& e) {
-    return Error(Code::kCorruptData, e.what());
-  } catch (const std::bad_alloc&) {
-    return Error(Code::kOutOfMemory, "no memory for its values");
-  } catch (const std::exception& e) {
-    return Error(Code::kCorruptData, e.what());
-  }
-}
+// Files whose footers are read at once: locally as many as a disk likes, remotely many wait.
+constexpr std::int64_t kLocalOpeners = 4;
+constexpr std::int64_t kRemoteOpeners = 16;
 
-Error at(Error error, const std::string& where) {
-  return Error(error.code(), fmt::format("{}: {}", where, error.message()), error.at());
-}
-
-// Sanitizers follow memory of the system's allocator only.
-arrow::MemoryPool* memory_pool() {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  return arrow::system_memory_pool();
-#else
-  return arrow::default_memory_pool();
-#endif
-}
-
-parquet::ReaderProperties reader_properties() {
-  parquet::ReaderProperties properties(memory_pool());
-  properties.set_page_checksum_verification(true);
-  return properties;
-}
+struct RowGroup {
+  std::int64_t rows = 0;
+  std::int64_t bytes = 0;  // decoded, at most
+};
 
 struct OpenedFile {
   DatasetFile file;
   std::shared_ptr<parquet::FileMetaData> footer;
   std::vector<ParquetColumn> columns;  // parallel to the schema's
+  std::vector<RowGroup> groups;
 };
 
 struct Block {
@@ -71,23 +42,6 @@ struct Block {
   std::int64_t first_row = 0;  // within the file
 };
 
-Result<std::unique_ptr<parquet::ParquetFileReader>> open_file(
-    const DatasetFile& file, const std::shared_ptr<parquet::FileMetaData>& footer) {
-  auto stream = arrow::io::ReadableFile::Open(file.path, memory_pool());
-  if (!stream.ok()) {
-    return Error(Code::kIo, fmt::format("{}: {}", file.path, stream.status().message()));
-  }
-  auto opened = guarded([&]() -> Result<std::unique_ptr<parquet::ParquetFileReader>> {
-    return parquet::ParquetFileReader::Open(*stream, reader_properties(), footer);
-  });
-  if (!opened) {
-    return Error(opened.error().code(),
-                 fmt::format("{} ({} bytes): not a complete Parquet file: {}", file.path,
-                             file.bytes, opened.error().message()));
-  }
-  return opened;
-}
-
 // Everything that reads use, shared so that a read that hangs may outlive its source.
 struct Files {
   std::vector<OpenedFile> files;
@@ -95,10 +49,12 @@ struct Files {
   std::vector<BlockInfo> blocks;
   std::vector<FileInfo> infos;
   std::int64_t rows = 0;
+  // Relative path, size and the row count of every block, each preceded by its length or count.
+  std::string fingerprinted;
   std::uint64_t fingerprint = 0;
   std::int64_t max_bad_rows = 0;
 
-  Result<void> add(const DatasetFile& file, const features::Schema& schema);
+  void add(OpenedFile opened);
   Result<void> read(std::int64_t index, features::RowBlock& out) const;
   static Result<void> read_columns(const OpenedFile& file, parquet::RowGroupReader& group,
                                    features::RowBlock& out, RowIssues& issues);
@@ -107,33 +63,113 @@ struct Files {
                              features::RowBlock& out) const;
 };
 
-Result<void> Files::add(const DatasetFile& file, const features::Schema& schema) {
+void add_number(std::string& bytes, std::int64_t n) {
+  bytes.append(reinterpret_cast<const char*>(&n), sizeof n);
+}
+
+// What a row group takes as a RowBlock at most: a footer counts the nulls and the empty lists too.
+std::int64_t decoded_bytes(const parquet::RowGroupMetaData& group,
+                           const std::vector<ParquetColumn>& columns) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // of a footer that lies
+  std::int64_t bytes = 2 * std::min(group.num_rows(), kMost) * 8 + 16;
+  for (const auto& c : columns) {
+    const std::int64_t values = group.ColumnChunk(c.leaf)->num_values();
+    const std::int64_t size = c.wanted.element == features::Element::kFloat ? 4 : 8;
+    bytes = std::min(kMost, bytes + std::clamp<std::int64_t>(values, 0, kMost / size) * size);
+  }
+  return bytes;
+}
+
+// What the footer of one file says.
+Result<OpenedFile> read_footer(const DatasetFile& file, const features::Schema& schema) {
   if (file.bytes == 0) {
     return Error(Code::kCorruptData,
                  fmt::format("{}: found 0 bytes, allowed is a Parquet file", file.path));
   }
   PL_TRY(auto reader, open_file(file, nullptr));
-  OpenedFile opened{file, reader->metadata(), {}};
+  OpenedFile opened{file, reader->metadata(), {}, {}};
   for (const auto& column : schema.columns()) {
     auto matched = match_column(*opened.footer->schema(), column);
     if (!matched) return at(std::move(matched.error()), file.path);
     opened.columns.push_back(std::move(*matched));
   }
-  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
   for (int g = 0; g < opened.footer->num_row_groups(); ++g) {
-    const std::int64_t n = opened.footer->RowGroup(g)->num_rows();
-    if (n < 0 || n > opened.footer->num_rows() - first_row) {
+    const auto group = opened.footer->RowGroup(g);
+    const std::int64_t n = group->num_rows();
+    if (n < 0 || n > opened.footer->num_rows() - rows) {
       return Error(Code::kCorruptData,
                    fmt::format("{}, row group {}: found {} rows, but the file declares {} in all",
                                file.path, g, n, opened.footer->num_rows()));
     }
-    places.push_back({files.size(), g, first_row});
-    blocks.push_back({n, rows, fmt::format("{}, row group {}", file.path, g), 0});
-    first_row += n;
+    opened.groups.push_back({n, decoded_bytes(*group, opened.columns)});
     rows += n;
   }
+  return opened;
+}
+
+// Reads the footers with several threads. The error is that of the first file that has one.
+Result<std::vector<OpenedFile>> read_footers(const std::vector<DatasetFile>& files,
+                                             const features::Schema& schema) {
+  const auto n = static_cast<std::int64_t>(files.size());
+  std::vector<Result<OpenedFile>> read(files.size(), OpenedFile());
+  std::atomic<std::int64_t> first_failed{n};
+  const auto read_one = [&](std::int64_t f, int /*worker*/) {
+    if (f > first_failed.load(std::memory_order_relaxed)) return;
+    const auto i = static_cast<std::size_t>(f);
+    read[i] = guarded([&] { return read_footer(files[i], schema); });
+    if (read[i]) return;
+    std::int64_t known = first_failed.load(std::memory_order_relaxed);
+    while (f < known && !first_failed.compare_exchange_weak(known, f, std::memory_order_relaxed)) {
+    }
+  };
+  const bool remote =
+      std::any_of(files.begin(), files.end(), [](const auto& f) { return f.remote; });
+  const auto threads = std::min<std::int64_t>(remote ? kRemoteOpeners : kLocalOpeners, n);
+  auto done = guarded([&]() -> Result<void> {
+    pipeline::TaskPool(static_cast<int>(threads)).run(n, read_one);
+    return {};
+  });
+  if (!done) return Error(Code::kUnavailable, done.error().message());
+  std::vector<OpenedFile> opened;
+  for (auto& file : read) {
+    if (!file) return Error(std::move(file.error()));
+    opened.push_back(std::move(*file));
+  }
+  return opened;
+}
+
+void Files::add(OpenedFile opened) {
+  std::int64_t first_row = 0;
+  std::string counts;
+  for (std::size_t g = 0; g < opened.groups.size(); ++g) {
+    const auto& group = opened.groups[g];
+    places.push_back({files.size(), static_cast<int>(g), first_row});
+    blocks.push_back(
+        {group.rows, rows, fmt::format("{}, row group {}", opened.file.path, g), group.bytes});
+    add_number(counts, group.rows);
+    first_row += group.rows;
+    rows += group.rows;
+  }
+  infos.push_back({opened.file.relative, opened.file.bytes, first_row,
+                   static_cast<std::int64_t>(opened.groups.size()),
+                   XXH3_64bits(counts.data(), counts.size())});
+  add_number(fingerprinted, static_cast<std::int64_t>(opened.file.relative.size()));
+  fingerprinted += opened.file.relative;
+  add_number(fingerprinted, opened.file.bytes);
+  add_number(fingerprinted, static_cast<std::int64_t>(opened.groups.size()));
+  fingerprinted += counts;
   files.push_back(std::move(opened));
-  return {};
+}
+
+// Asks for all columns in a few large reads: over a network each read costs a round trip. Reads
+// that fail do so when their column is decoded.
+void fetch_columns(parquet::ParquetFileReader& reader, int row_group,
+                   const std::vector<ParquetColumn>& columns) {
+  std::vector<int> leaves;
+  for (const auto& c : columns) leaves.push_back(c.leaf);
+  reader.PreBuffer({row_group}, leaves, arrow::io::IOContext(memory_pool()),
+                   arrow::io::CacheOptions::Defaults());
 }
 
 void note_no_candidates(const std::vector<std::int64_t>& offsets, int column, RowIssues& issues) {
@@ -141,27 +177,6 @@ void note_no_candidates(const std::vector<std::int64_t>& offsets, int column, Ro
     if (offsets[r] != offsets[r + 1]) continue;
     issues.push_back({static_cast<std::int64_t>(r), column, RowFault::kNoCandidates});
   }
-}
-
-// Over relative path, size and the row count of every block, each preceded by its length or count.
-std::uint64_t digest(const Files& dataset) {
-  std::string bytes;
-  const auto add_number = [&bytes](std::int64_t n) {
-    bytes.append(reinterpret_cast<const char*>(&n), sizeof n);
-  };
-  std::size_t block = 0;
-  for (std::size_t f = 0; f < dataset.files.size(); ++f) {
-    const auto& opened = dataset.files[f];
-    const auto& relative = opened.file.relative;
-    add_number(static_cast<std::int64_t>(relative.size()));
-    bytes += relative;
-    add_number(opened.file.bytes);
-    add_number(opened.footer->num_row_groups());
-    for (; block < dataset.places.size() && dataset.places[block].file == f; ++block) {
-      add_number(dataset.blocks[block].rows);
-    }
-  }
-  return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 Result<void> Files::read(std::int64_t index, features::RowBlock& out) const {
@@ -179,6 +194,7 @@ Result<void> Files::read(std::int64_t index, features::RowBlock& out) const {
   RowIssues issues;
   PL_TRY(auto reader, open_file(file.file, file.footer));
   auto done = guarded([&]() -> Result<void> {
+    if (file.file.remote) fetch_columns(*reader, place.row_group, file.columns);
     return read_columns(file, *reader->RowGroup(place.row_group), out, issues);
   });
   if (done && !issues.empty()) done = list_bad_rows(file, place, std::move(issues), out);
@@ -256,8 +272,9 @@ Result<std::unique_ptr<Source>> open_parquet(const std::vector<std::string>& pat
   PL_TRY(const auto found, find_files(paths));
   auto files = std::make_shared<Files>();
   files->max_bad_rows = options.max_bad_rows;
-  for (const auto& file : found) PL_TRY_VOID(files->add(file, schema));
-  files->fingerprint = digest(*files);
+  PL_TRY(auto opened, read_footers(found, schema));
+  for (auto& file : opened) files->add(std::move(file));
+  files->fingerprint = XXH3_64bits(files->fingerprinted.data(), files->fingerprinted.size());
   return std::unique_ptr<Source>(std::make_unique<ParquetSource>(std::move(files)));
 }
 

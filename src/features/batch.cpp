@@ -281,15 +281,14 @@ void BatchCutter::write_feature(const TokenFeature& f, const BatchLayout::Featur
         return;
       }
       const bool scalar = schema_->columns()[to_size(f.minus_column)].shape == Shape::kScalar;
+      const auto value = [ints](std::int64_t i) { return ints[i]; };
       const auto& minus = block.columns[to_size(f.minus_column)].ints;
       if (scalar) {
         const std::int64_t other = minus[to_size(s.row)];
-        encode_buckets(s.count, f, out,
-                       [ints, other](std::int64_t i) { return distance(ints[i], other); });
+        encode_distances(s.count, f, out, value, [other](std::int64_t) { return other; });
       } else {
         const std::int64_t* others = minus.data() + s.begin;
-        encode_buckets(s.count, f, out,
-                       [ints, others](std::int64_t i) { return distance(ints[i], others[i]); });
+        encode_distances(s.count, f, out, value, [others](std::int64_t i) { return others[i]; });
       }
       return;
     }

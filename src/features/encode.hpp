@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -69,6 +70,43 @@ inline std::int32_t log2_bucket(double x, double unit, int buckets) {
   return std::min(1 + exponent, buckets - 1);
 }
 
+// Buckets of the distances |a(i) - b(i)|, i < count. Distances below 2^52 become doubles by their
+// bits, several at once; the results are those of log2_bucket to the bit.
+template <typename A, typename B>
+void encode_log2_distances(std::int64_t count, double unit, int buckets, std::int32_t* out, A a,
+                           B b) {
+  constexpr std::int64_t kStep = 256;
+  constexpr double kTwo52 = 4503599627370496.0;
+  std::array<std::uint64_t, kStep> d;
+  for (std::int64_t done = 0; done < count; done += kStep) {
+    const std::int64_t n = std::min(kStep, count - done);
+    std::uint64_t any = 0;
+#pragma omp simd reduction(| : any)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t x = a(done + i);
+      const std::int64_t y = b(done + i);
+      const std::uint64_t up = static_cast<std::uint64_t>(x) - static_cast<std::uint64_t>(y);
+      d[static_cast<std::size_t>(i)] = x > y ? up : std::uint64_t{0} - up;
+      any |= d[static_cast<std::size_t>(i)];
+    }
+    if ((any >> 52) != 0) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const auto far = static_cast<double>(distance(a(done + i), b(done + i)));
+        out[done + i] = log2_bucket(far, unit, buckets);
+      }
+      continue;
+    }
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint64_t two52_and_d = d[static_cast<std::size_t>(i)] | 0x4330000000000000U;
+      const double x = std::bit_cast<double>(two52_and_d) - kTwo52;
+      const auto bits = std::bit_cast<std::uint64_t>(1.0 + x / unit);
+      const auto bucket = static_cast<std::int32_t>(bits >> 52) - 1022;
+      out[done + i] = bucket < buckets - 1 ? bucket : buckets - 1;
+    }
+  }
+}
+
 // Number of boundaries <= x.
 inline std::int32_t boundary_bucket(double x, const std::vector<double>& boundaries) {
   return static_cast<std::int32_t>(std::upper_bound(boundaries.begin(), boundaries.end(), x) -
@@ -89,6 +127,13 @@ void encode_buckets(std::int64_t count, const TokenFeature& f, std::int32_t* out
   for (std::int64_t i = 0; i < count; ++i) {
     out[i] = boundary_bucket(static_cast<double>(value(i)), f.boundaries);
   }
+}
+
+// Buckets of the distances |a(i) - b(i)|, i < count.
+template <typename A, typename B>
+void encode_distances(std::int64_t count, const TokenFeature& f, std::int32_t* out, A a, B b) {
+  if (f.log2_boundaries) return encode_log2_distances(count, f.unit, f.size, out, a, b);
+  encode_buckets(count, f, out, [a, b](std::int64_t i) { return distance(a(i), b(i)); });
 }
 
 // The low `size` bits of each mask.
