@@ -37,11 +37,21 @@ std::string joined(const std::set<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ","));
 }
 
-std::string short_encodings(const std::set<std::string>& encodings) {
-  // Levels are always RLE: it says nothing about the values.
-  std::set<std::string> rest = encodings;
-  if (rest.size() > 1) rest.erase("RLE");
-  return joined(rest);
+// Levels are always RLE and dictionaries PLAIN: neither says anything about the values.
+std::string short_encodings(std::set<std::string> encodings) {
+  if (encodings.size() > 1) encodings.erase("RLE");
+  const bool dictionary =
+      encodings.erase("RLE_DICTIONARY") + encodings.erase("PLAIN_DICTIONARY") > 0;
+  std::set<std::string> names;
+  for (const auto& name : encodings) {
+    names.insert(name == "PLAIN"                 ? "plain"
+                 : name == "DELTA_BINARY_PACKED" ? "delta"
+                 : name == "BYTE_STREAM_SPLIT"   ? "split"
+                                                 : name);
+  }
+  if (dictionary) names.insert("dictionary");
+  if (dictionary && names.size() == 2) names.erase("plain");
+  return joined(names);
 }
 
 void add_columns(const data::Inspection& found, std::string& out) {
@@ -84,8 +94,8 @@ void add_lengths(const char* what, const data::LengthReport& r, std::string& out
   while (r.bins[first] == 0) ++first;
   for (std::size_t b = first; b < r.bins.size(); ++b) {
     const auto bar = static_cast<std::size_t>(percent(r.bins[b], most) * kBar / 100.0 + 0.5);
-    out += fmt::format("  {:>15}  {:>12}  {:>5.1f} %  {}\n", bin_text(b), r.bins[b],
-                       percent(r.bins[b], r.rows), std::string(bar, '#'));
+    out += fmt::format("  {:>15}  {:>12}  {:>5.1f} %{}{}\n", bin_text(b), r.bins[b],
+                       percent(r.bins[b], r.rows), bar > 0 ? "  " : "", std::string(bar, '#'));
   }
 }
 
