@@ -119,17 +119,23 @@ weight = 0.5
 inline void check(const arrow::Status& status) { PL_CHECK(status.ok(), status.ToString()); }
 
 inline void write_parquet(const std::string& path, const arrow::Table& table,
-                          std::int64_t row_group_rows, int data_page_bytes = 1 << 20) {
+                          std::int64_t row_group_rows,
+                          const std::shared_ptr<parquet::WriterProperties>& properties) {
   auto stream = arrow::io::FileOutputStream::Open(path);
   check(stream.status());
-  const auto properties = parquet::WriterProperties::Builder()
-                              .compression(parquet::Compression::ZSTD)
-                              ->enable_page_checksum()
-                              ->data_pagesize(data_page_bytes)
-                              ->build();
   check(parquet::arrow::WriteTable(table, arrow::default_memory_pool(), *stream, row_group_rows,
                                    properties));
   check((*stream)->Close());
+}
+
+inline void write_parquet(const std::string& path, const arrow::Table& table,
+                          std::int64_t row_group_rows, int data_page_bytes = 1 << 20) {
+  write_parquet(path, table, row_group_rows,
+                parquet::WriterProperties::Builder()
+                    .compression(parquet::Compression::ZSTD)
+                    ->enable_page_checksum()
+                    ->data_pagesize(data_page_bytes)
+                    ->build());
 }
 
 template <typename Builder, typename T>
