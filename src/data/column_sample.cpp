@@ -7,6 +7,7 @@
 
 #include "core/config.hpp"
 #include "core/config_text.hpp"
+#include "data/parquet_file.hpp"
 #include "data/source.hpp"
 
 namespace paceline::data {
@@ -82,14 +83,14 @@ std::int64_t longest(const std::vector<std::int64_t>& offsets,
 
 }  // namespace
 
-Result<ColumnSample> sample_columns(const std::string& path,
+Result<ColumnSample> sample_columns(const DatasetFile& file,
                                     const std::vector<features::Column>& columns) {
   PL_TRY(const auto schema, schema_of(columns));
   const SourceOptions options{.max_bad_rows = std::numeric_limits<std::int64_t>::max()};
-  PL_TRY(const auto source, open_parquet({path}, schema, options));
+  PL_TRY(const auto source, open_parquet_files({file}, schema, options));
   ColumnSample sample;
   features::RowBlock block;
-  Error failed(Code::kNotFound, fmt::format("{}: found no rows", path));
+  Error failed(Code::kNotFound, fmt::format("{}: found no rows", file.path));
   for (std::size_t b = 0; b < source->blocks().size() && sample.rows < kSampleRows; ++b) {
     const auto& info = source->blocks()[b];
     if (info.rows == 0) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "data/dataset_files.hpp"
 #include "features/schema.hpp"
 
 namespace paceline::data {
@@ -39,7 +40,7 @@ struct ColumnSample {
 // Errors: the file cannot be opened, or no row group could be read.
 inline constexpr std::int64_t kSampleRows = 8192;
 inline constexpr std::int64_t kMostSampleBytes = std::int64_t{1} << 31;
-Result<ColumnSample> sample_columns(const std::string& path,
+Result<ColumnSample> sample_columns(const DatasetFile& file,
                                     const std::vector<features::Column>& columns);
 
 }  // namespace paceline::data

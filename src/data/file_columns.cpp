@@ -1,11 +1,9 @@
 #include "data/file_columns.hpp"
 
-#include <arrow/io/file.h>
 #include <arrow/type.h>
 #include <arrow/type_traits.h>
 #include <fmt/format.h>
 #include <parquet/arrow/schema.h>
-#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/statistics.h>
@@ -16,6 +14,7 @@
 #include <utility>
 
 #include "data/parquet_column.hpp"
+#include "data/parquet_file.hpp"
 
 namespace paceline::data {
 namespace {
@@ -225,17 +224,11 @@ const FileColumn* FileColumns::find(const std::string& name) const {
   return nullptr;
 }
 
-Result<FileColumns> file_columns(const std::string& path) {
-  try {
-    auto stream = arrow::io::ReadableFile::Open(path);
-    if (!stream.ok()) {
-      return Error(Code::kIo, fmt::format("{}: {}", path, stream.status().message()));
-    }
-    return columns_of(*parquet::ReadMetaData(*stream));
-  } catch (const std::exception& e) {
-    return Error(Code::kCorruptData,
-                 fmt::format("{}: not a complete Parquet file: {}", path, e.what()));
-  }
+Result<FileColumns> file_columns(const DatasetFile& file) {
+  PL_TRY(const auto reader, open_file(file, nullptr));
+  auto columns = guarded([&]() -> Result<FileColumns> { return columns_of(*reader->metadata()); });
+  if (!columns) return at(std::move(columns.error()), file.path);
+  return columns;
 }
 
 }  // namespace paceline::data

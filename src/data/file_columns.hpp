@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "data/dataset_files.hpp"
 
 namespace paceline::data {
 
@@ -51,6 +52,6 @@ struct FileColumns {
 };
 
 // Errors: kIo, kCorruptData (not a complete Parquet file), naming the path.
-Result<FileColumns> file_columns(const std::string& path);
+Result<FileColumns> file_columns(const DatasetFile& file);
 
 }  // namespace paceline::data

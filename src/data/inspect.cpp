@@ -14,6 +14,7 @@
 #include "core/clock.hpp"
 #include "data/dataset_files.hpp"
 #include "data/inspect_tally.hpp"
+#include "data/parquet_file.hpp"
 #include "data/source.hpp"
 
 namespace paceline::data {
@@ -78,12 +79,12 @@ struct Opened {
 };
 
 // The file as training would see it.
-Opened open_one(const std::string& path, const features::Schema& schema) {
+Opened open_one(const DatasetFile& file, const features::Schema& schema) {
   Opened opened;
-  auto footer = file_columns(path);
+  auto footer = file_columns(file);
   if (footer) opened.footer = std::move(*footer);
   const SourceOptions options{.max_bad_rows = std::numeric_limits<std::int64_t>::max()};
-  auto source = open_parquet({path}, schema, options);
+  auto source = open_parquet_files({file}, schema, options);
   if (source) {
     opened.source = std::move(*source);
   } else {
@@ -231,7 +232,7 @@ Result<Inspection> inspect(const std::vector<std::string>& paths, const features
   std::atomic<bool> stop{false};
   const auto open = [&](std::size_t, std::int64_t f) {
     const auto i = static_cast<std::size_t>(f);
-    files[i] = open_one(names[i], schema);
+    files[i] = open_one(found[i], schema);
     return !stop.load();
   };
   const auto meanwhile = [&] {

@@ -10,9 +10,11 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
 #include "data/dataset_files.hpp"
+#include "data/source.hpp"
 
 namespace paceline::data {
 
@@ -38,5 +40,10 @@ arrow::MemoryPool* memory_pool();
 // Errors: kIo (cannot be opened), kCorruptData, naming the file.
 Result<std::unique_ptr<parquet::ParquetFileReader>> open_file(
     const DatasetFile& file, const std::shared_ptr<parquet::FileMetaData>& footer);
+
+// open_parquet() for files that find_files() found.
+Result<std::unique_ptr<Source>> open_parquet_files(const std::vector<DatasetFile>& found,
+                                                   const features::Schema& schema,
+                                                   const SourceOptions& options);
 
 }  // namespace paceline::data

@@ -270,6 +270,12 @@ Result<std::unique_ptr<Source>> open_parquet(const std::vector<std::string>& pat
                                              const features::Schema& schema,
                                              const SourceOptions& options) {
   PL_TRY(const auto found, find_files(paths));
+  return open_parquet_files(found, schema, options);
+}
+
+Result<std::unique_ptr<Source>> open_parquet_files(const std::vector<DatasetFile>& found,
+                                                   const features::Schema& schema,
+                                                   const SourceOptions& options) {
   auto files = std::make_shared<Files>();
   files->max_bad_rows = options.max_bad_rows;
   PL_TRY(auto opened, read_footers(found, schema));

@@ -346,18 +346,18 @@ Splits find_splits(const std::vector<std::string>& paths) {
 }
 
 // The first file that can be opened and has rows, or else the first that can be opened.
-Result<std::pair<std::string, FileColumns>> first_whole(const std::vector<DatasetFile>& files) {
+Result<std::pair<DatasetFile, FileColumns>> first_whole(const std::vector<DatasetFile>& files) {
   constexpr std::size_t kMostTries = 1000;
-  std::optional<std::pair<std::string, FileColumns>> empty;
+  std::optional<std::pair<DatasetFile, FileColumns>> empty;
   std::optional<Error> broken;
   for (std::size_t f = 0; f < files.size() && f < kMostTries; ++f) {
-    auto columns = file_columns(files[f].path);
+    auto columns = file_columns(files[f]);
     if (!columns) {
       if (!broken) broken = columns.error();
       continue;
     }
-    if (columns->rows > 0) return std::pair(files[f].path, std::move(*columns));
-    if (!empty) empty.emplace(files[f].path, std::move(*columns));
+    if (columns->rows > 0) return std::pair(files[f], std::move(*columns));
+    if (!empty) empty.emplace(files[f], std::move(*columns));
   }
   if (empty) return std::move(*empty);
   return *broken;
@@ -369,14 +369,14 @@ Result<SuggestedConfig> suggest(const std::vector<std::string>& paths) {
   const Splits splits = find_splits(paths);
   PL_TRY(const auto found, find_files(splits.train));
   PL_TRY(const auto first, first_whole(found));
-  const auto& [path, file] = first;
+  const auto& [from, file] = first;
   std::string notes;
   auto guesses = guesses_of(file, notes);
   std::vector<features::Column> wanted;
   for (const auto& g : guesses) {
     wanted.push_back({g.column->name, g.shape, element_of(*g.column)});
   }
-  auto sample = sample_columns(path, wanted);
+  auto sample = sample_columns(from, wanted);
   if (sample) {
     for (auto& g : guesses) g.sample = &sample->columns.at(g.column->name);
   } else {
@@ -384,9 +384,9 @@ Result<SuggestedConfig> suggest(const std::vector<std::string>& paths) {
                          string_text(sample.error().message()));
   }
   Writer writer(file, sample ? &*sample : nullptr, std::move(guesses));
-  PL_TRY_VOID(writer.choose().context("looking at the columns of " + path));
-  std::string text =
-      fmt::format("# Suggested from the columns of {}: read it before use.\n", string_text(path));
+  PL_TRY_VOID(writer.choose().context("looking at the columns of " + from.path));
+  std::string text = fmt::format("# Suggested from the columns of {}: read it before use.\n",
+                                 string_text(from.path));
   text += "[run]\ndir = \"run\"\n\n[data]\n" + splits.lines + writer.text();
   text += notes.empty() ? "" : "\n# Other columns:\n" + notes;
   return SuggestedConfig{std::move(text), writer.has_labels()};
