@@ -13,7 +13,7 @@ Result<int> eval(const std::string& target, const std::string& split,
                  const std::vector<std::string>& overrides) {
   PL_TRY(auto config, train::read_config(target, overrides));
   PL_TRY(const auto paths, config.data.split(split));
-  PL_TRY(const auto data, train::open_eval_source(paths, config.schema));
+  PL_TRY(const auto data, train::open_eval_source(paths, config.schema, config.source_options()));
   PL_TRY(const auto run, train::load_run(std::move(config)));
   train::StopRequest stop;
   const StopOnSignal on_signal([&] { stop.request(); });
