@@ -265,8 +265,9 @@ void BatchCutter::write_kind(int kind, const RowBlock& block, const Slice& slice
 void BatchCutter::write_feature(const TokenFeature& f, const BatchLayout::FeatureArray& to,
                                 const RowBlock& block, const Slice& s) {
   const ColumnValues& column = block.columns[to_size(f.column)];
-  const std::int64_t* ints = column.ints.data() + s.begin;
-  const float* floats = column.floats.data() + s.begin;
+  // Values are in one of the two: no offset from the other's null.
+  const std::int64_t* ints = column.ints.empty() ? nullptr : column.ints.data() + s.begin;
+  const float* floats = column.floats.empty() ? nullptr : column.floats.data() + s.begin;
   auto* out = batch_->at<std::int32_t>(to.array) + s.first * to.width;
   switch (f.kind) {
     case Kind::kId:
