@@ -14,6 +14,7 @@
 #include "data/batch_pipeline.hpp"
 #include "data/cpu_clock.hpp"
 #include "data/dataset_files.hpp"
+#include "data/suggest_config.hpp"
 
 namespace paceline::app {
 namespace {
@@ -60,8 +61,8 @@ Result<Config> config_of(const Arguments& args) {
   if (is_config(path)) {
     return Config::load(fs::is_directory(path) ? path / "config.toml" : path);
   }
-  return Error(Code::kInvalidArgument,
-               fmt::format("{}: a config (*.toml) says which columns are read", args.target));
+  PL_TRY(const std::string suggested, data::suggest_config({args.target}));
+  return Config::parse(suggested, "the config suggested for " + args.target);
 }
 
 // The first files that hold `rows` rows.
@@ -284,7 +285,11 @@ void add_bench(CLI::App& app, Command& chosen) {
   auto* loader = bench->add_subcommand(
       "loader", "Rows per CPU-second of Arrow's decode alone, of reading, and of batches");
   auto args = std::make_shared<Arguments>();
-  loader->add_option("CONFIG", args->target, "config file or run directory")->required();
+  loader
+      ->add_option("PATH", args->target,
+                   "a data set (directory, file, glob or URI), read with the config that its "
+                   "columns suggest; or a config file or run directory")
+      ->required();
   loader->add_option("--split", args->split, "which data of the config")
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "valid", "test"}));

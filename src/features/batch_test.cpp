@@ -261,6 +261,53 @@ TEST(Encode, DistanceNeverOverflows) {
   EXPECT_EQ(distance(kMax, kMin), kMax);
 }
 
+// Several at once give the bits of one at a time: around powers of two, where a bucket ends, and
+// where distances no longer fit the mantissa or the type.
+TEST(Encode, DistancesInBulkAreThoseOneByOne) {
+  constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> near, far{0, kMin, kMax, -1, 1, kMin + 1, kMax - 1};
+  for (int bit = 0; bit < 63; ++bit) {
+    for (const std::int64_t d : {-1, 0, 1}) {
+      const std::int64_t x = (std::int64_t{1} << bit) + d;
+      (bit < 50 ? near : far).push_back(x);
+      (bit < 50 ? near : far).push_back(-x);
+    }
+  }
+  // Long enough that some steps hold near values only and some do not.
+  std::vector<std::int64_t> values;
+  for (int k = 0; k < 4; ++k) values.insert(values.end(), near.begin(), near.end());
+  values.insert(values.end(), far.begin(), far.end());
+  values.insert(values.end(), near.begin(), near.end());
+  const auto n = static_cast<std::int64_t>(values.size());
+  const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  const auto check = [&](const TokenFeature& f, auto other) {
+    std::vector<std::int32_t> out(values.size(), -7);
+    encode_distances(n, f, out.data(), value, other);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto d = static_cast<double>(distance(value(i), other(i)));
+      const auto expected =
+          f.log2_boundaries ? log2_bucket(d, f.unit, f.size) : boundary_bucket(d, f.boundaries);
+      ASSERT_EQ(out[static_cast<std::size_t>(i)], expected) << value(i) << " and " << other(i);
+    }
+  };
+  TokenFeature f;
+  f.kind = Kind::kBucket;
+  f.boundaries = {1, 100, 1e9};
+  for (const double unit : {1.0, 60.0, 0.3}) {
+    f.unit = unit;
+    for (const int size : {2, 32, 200}) {
+      f.size = size;
+      for (const bool log2 : {true, false}) {
+        f.log2_boundaries = log2;
+        check(f, [](std::int64_t) { return std::int64_t{0}; });
+        check(f, [](std::int64_t) { return std::int64_t{1'780'000'000}; });
+        check(f, [&](std::int64_t i) { return value(n - 1 - i); });
+      }
+    }
+  }
+}
+
 TEST(Encode, BoundaryBelongsToTheBucketAbove) {
   const std::vector<double> b{0.0, 1.0, 10.0};
   EXPECT_EQ(boundary_bucket(-1, b), 0);
