@@ -13,6 +13,8 @@
 
 #include "core/config.hpp"
 #include "data/source.hpp"
+#include "data/synth/rows.hpp"
+#include "data/synth/world.hpp"
 #include "data/testing/impressions.hpp"
 
 namespace paceline::data::synth {
@@ -134,6 +136,44 @@ TEST(Synth, TheExampleReadsEveryColumnItNames) {
   }
   EXPECT_EQ(history, counts->history_events);
   EXPECT_EQ(candidates, counts->candidates);
+}
+
+TEST(Synth, FilesHoldEveryRowOnceInOrderOfTime) {
+  const TempDir dir;
+  const Options o = small(330);
+  ASSERT_TRUE(synthesize(dir.file("out"), o));
+  const World world(o);
+  RowDrawer drawer(o, world);
+  RowColumns expected;
+  expected.clear();
+  for (std::int64_t r = 0; r < o.rows; ++r) drawer.append(r, expected);
+
+  const auto schema = example_schema();
+  const auto column = [&](const std::string& name) {
+    for (std::size_t c = 0; c < schema.columns().size(); ++c) {
+      if (schema.columns()[c].name == name) return c;
+    }
+    return schema.columns().size();
+  };
+  std::vector<std::int64_t> times, users, items, actions;
+  const auto collect = [](std::vector<std::int64_t>& to, const std::vector<std::int64_t>& from,
+                          std::int64_t n) { to.insert(to.end(), from.begin(), from.begin() + n); };
+  const auto source =
+      open_parquet({dir.file("out/train"), dir.file("out/valid"), dir.file("out/test")}, schema);
+  ASSERT_TRUE(source) << source.error().text();
+  features::RowBlock block;
+  for (std::size_t b = 0; b < (*source)->blocks().size(); ++b) {
+    ASSERT_TRUE((*source)->read(static_cast<std::int64_t>(b), block));
+    const auto& columns = block.columns;
+    collect(times, columns[column("request_time")].ints, block.rows);
+    collect(users, columns[column("user_id")].ints, block.rows);
+    collect(items, columns[column("history_item_id")].ints, block.history_offsets.back());
+    collect(actions, columns[column("candidate_actions")].ints, block.candidate_offsets.back());
+  }
+  EXPECT_EQ(times, expected.request_time);
+  EXPECT_EQ(users, expected.user_id);
+  EXPECT_EQ(items, expected.history_item_id);
+  EXPECT_EQ(actions, expected.candidate_actions);
 }
 
 TEST(Synth, EveryCompressionIsReadBack) {
