@@ -152,6 +152,7 @@ TEST(Config, ParseErrorsHaveLineAndColumn) {
   const auto bad = Config::parse("[a]\nb = = 1\n", "bad.toml");
   EXPECT_THAT(message(bad), HasSubstr("bad.toml:2:5: not valid TOML: "));
   EXPECT_THAT(message(Config::parse("a = 1\na = 2\n", "twice.toml")), HasSubstr("twice.toml:2:"));
+  EXPECT_THAT(message(Config::parse("[[\nb = 1\n", "torn.toml")), HasSubstr("torn.toml:1:3: "));
 }
 
 TEST(Config, OverridesAreTomlOrElseStrings) {
