@@ -40,7 +40,7 @@ std::vector<std::int16_t> random_levels(std::uint64_t seed, std::int64_t n, std:
 }
 
 TEST(ParquetLevels, AreThoseThatWereWritten) {
-  for (const std::int16_t most : {1, 2, 3, 5, 7}) {
+  for (const std::int16_t most : std::initializer_list<std::int16_t>{1, 2, 3, 5, 7}) {
     for (const std::int64_t n : {1, 7, 8, 63, 64, 65, 1000, 5003}) {
       const auto levels = random_levels(static_cast<std::uint64_t>(n + most), n, most);
       const auto bytes = packed(levels, most);

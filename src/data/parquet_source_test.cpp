@@ -228,7 +228,9 @@ TEST_F(ParquetSourceTest, ChecksumsOfPagesAreVerified) {
     flip(path);
     const Error e = failure({path});
     EXPECT_EQ(e.code(), checksum ? Code::kCorruptData : Code::kInternal) << e.text();
-    if (checksum) EXPECT_THAT(e.text(), AllOf(HasSubstr("row group 0"), HasSubstr("user_id")));
+    if (checksum) {
+      EXPECT_THAT(e.text(), AllOf(HasSubstr("row group 0"), HasSubstr("user_id")));
+    }
   }
 }
 
