@@ -25,6 +25,6 @@ mkdir -p "$dir/corpus/$target" $dir/finds
 export ARROW_DEFAULT_MEMORY_POOL=system
 ulimit -c 0
 exec nice -n 19 "$(find $dir -name "paceline_${target}_fuzz" -type f -perm -u+x)" \
-  -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -malloc_limit_mb=2200 \
+  -max_total_time="$seconds" -max_len=16384 -timeout=30 -rss_limit_mb=4096 -malloc_limit_mb=2200 \
   -artifact_prefix="$dir/finds/$target-" -print_final_stats=1 -verbosity=1 \
   "$@" "$dir/corpus/$target" "tests/fuzz/corpus/$corpus"

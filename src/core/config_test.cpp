@@ -153,6 +153,8 @@ TEST(Config, ParseErrorsHaveLineAndColumn) {
   EXPECT_THAT(message(bad), HasSubstr("bad.toml:2:5: not valid TOML: "));
   EXPECT_THAT(message(Config::parse("a = 1\na = 2\n", "twice.toml")), HasSubstr("twice.toml:2:"));
   EXPECT_THAT(message(Config::parse("[[\nb = 1\n", "torn.toml")), HasSubstr("torn.toml:1:3: "));
+  EXPECT_THAT(message(Config::parse("\u00e9 = 1\n", "e.toml")), HasSubstr("e.toml:1:1: "));
+  EXPECT_THAT(message(Config::parse("e = 1 \u00e9\n", "e.toml")), HasSubstr("e.toml:1:7: "));
 }
 
 TEST(Config, OverridesAreTomlOrElseStrings) {

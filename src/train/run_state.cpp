@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <system_error>
 
 namespace paceline::train {
 namespace {
@@ -55,17 +59,50 @@ nlohmann::json to_json(const data::Position& p) {
           {"skipped_blocks", p.skipped_blocks}};
 }
 
+// For messages.
+std::string brief(const nlohmann::json& value) {
+  const auto text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return text.size() <= 40 ? text : text.substr(0, 40) + "...";
+}
+
+// A count of at least 0. Throws on anything else, numbers that are no integers included.
+std::int64_t count_of(const nlohmann::json& j, const char* key) {
+  const auto& value = j.at(key);
+  // Integers of a text that are not negative are unsigned.
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool whole = value.is_number_unsigned()
+                         ? value.get<std::uint64_t>() <= kMost
+                         : value.is_number_integer() && value.get<std::int64_t>() >= 0;
+  if (!whole) {
+    throw std::invalid_argument(
+        fmt::format("{}: found {}, allowed is an integer >= 0", key, brief(value)));
+  }
+  return value.get<std::int64_t>();
+}
+
+// All of a string is the number.
+std::uint64_t number_of(const nlohmann::json& j, const char* key, int base) {
+  const auto text = j.at(key).get<std::string>();
+  std::uint64_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size()) {
+    throw std::invalid_argument(
+        fmt::format("{}: found {}, allowed are digits of a 64-bit number", key, brief(j.at(key))));
+  }
+  return value;
+}
+
 data::Position position_from_json(const nlohmann::json& j) {
   data::Position p;
-  p.fingerprint = std::stoull(j.at("fingerprint").get<std::string>(), nullptr, 16);
-  p.seed = std::stoull(j.at("seed").get<std::string>());
-  j.at("shuffle_window").get_to(p.shuffle_window);
-  j.at("epoch").get_to(p.epoch);
-  j.at("next_row").get_to(p.next_row);
-  j.at("rows").get_to(p.rows);
-  j.at("batches").get_to(p.batches);
-  p.skipped_rows = j.value("skipped_rows", std::int64_t{0});
-  p.skipped_blocks = j.value("skipped_blocks", std::int64_t{0});
+  p.fingerprint = number_of(j, "fingerprint", 16);
+  p.seed = number_of(j, "seed", 10);
+  p.shuffle_window = count_of(j, "shuffle_window");
+  p.epoch = count_of(j, "epoch");
+  p.next_row = count_of(j, "next_row");
+  p.rows = count_of(j, "rows");
+  p.batches = count_of(j, "batches");
+  if (j.contains("skipped_rows")) p.skipped_rows = count_of(j, "skipped_rows");
+  if (j.contains("skipped_blocks")) p.skipped_blocks = count_of(j, "skipped_blocks");
   return p;
 }
 
@@ -103,17 +140,17 @@ checkpoint::Content to_content(const RunState& run, ModelState& weights,
 Result<RunState> state_from_json(const nlohmann::json& s) {
   RunState run;
   try {
-    if (const int version = s.at("format_version").get<int>(); version != kFormatVersion) {
+    if (const auto version = count_of(s, "format_version"); version != kFormatVersion) {
       return Error(
           Code::kCorruptData,
           fmt::format("the checkpoint has format version {}; this program reads version {}",
                       version, kFormatVersion));
     }
-    s.at("step").get_to(run.counters.step);
-    s.at("examples").get_to(run.counters.examples);
-    s.at("tokens").get_to(run.counters.tokens);
-    s.at("skipped_steps").get_to(run.counters.skipped_steps);
-    s.at("bad_in_a_row").get_to(run.counters.bad_in_a_row);
+    run.counters.step = count_of(s, "step");
+    run.counters.examples = count_of(s, "examples");
+    run.counters.tokens = count_of(s, "tokens");
+    run.counters.skipped_steps = count_of(s, "skipped_steps");
+    run.counters.bad_in_a_row = count_of(s, "bad_in_a_row");
     run.position = position_from_json(s.at("position"));
     for (const auto& pair : s.at("config")) {
       run.config.emplace_back(pair.at(0).get<std::string>(), pair.at(1).get<std::string>());
@@ -147,12 +184,12 @@ Result<RunState> from_loaded(const checkpoint::Loaded& loaded, const model::Para
   }
   PL_TRY_VOID(
       take(loaded.tables, "table.adagrad", {weights.table_rows}, weights.table_acc(), loaded.path));
-  const auto adam_steps = loaded.state.find("adam_steps");
-  if (adam_steps == loaded.state.end() || !adam_steps->is_number_integer()) {
+  try {
+    weights.adam_steps = count_of(loaded.state, "adam_steps");
+  } catch (const std::exception& e) {
     return Error(Code::kCorruptData,
-                 fmt::format("{}: state.json has no adam_steps", loaded.path.string()));
+                 fmt::format("{}: state.json: {}", loaded.path.string(), e.what()));
   }
-  weights.adam_steps = adam_steps->get<std::int64_t>();
   return run;
 }
 
