@@ -176,6 +176,7 @@ TEST_F(BadRowsTest, AreListedOnceWithTheirFirstReason) {
   EXPECT_THAT(block.bad_rows[1].why, AllOf(HasSubstr("column c"), HasSubstr("found null")));
   EXPECT_THAT(block.bad_rows[2].why, HasSubstr("no candidates"));
   EXPECT_THAT(column(block, "user_id").ints, ElementsAre(0, 1, 2, 3, 4, 0));
+  EXPECT_THAT(column(block, "h").ints, ElementsAre(0, 0, 1, 2, 3, 4, 5, 0));
 }
 
 TEST_F(BadRowsTest, NumbersThatAreNotFiniteAndTooManyBools) {

@@ -42,9 +42,22 @@ struct Scratch {
 };
 thread_local Scratch scratch;
 
+// Makes room for `needed` values in place of those there. What is too small is let go before its
+// successor comes, with a little room for blocks that are somewhat larger: blocks of one dataset
+// differ by little, and doubling would break the bound of BlockInfo::bytes.
+template <typename T>
+void make_room(std::vector<T>& v, std::int64_t needed) {
+  const auto n = static_cast<std::size_t>(needed);
+  if (v.capacity() < n) {
+    v = std::vector<T>();
+    v.reserve(n + n / std::size_t{kRoomPart});
+  }
+  if (v.size() < n) v.resize(n);
+}
+
 // Grows to hold `needed`; what a vector already holds is never filled again.
 template <typename T>
-void reserve_values(std::vector<T>& v, std::int64_t needed) {
+void grow_values(std::vector<T>& v, std::int64_t needed) {
   const auto n = static_cast<std::size_t>(needed);
   if (v.size() < n) v.resize(n <= v.capacity() ? n : std::max(n, v.size() + v.size() / 2));
 }
@@ -206,11 +219,11 @@ template <typename DType, typename Out>
 Result<void> read_values(const Pages& pages, const ParquetColumn& c, RowCursor& cursor,
                          std::vector<Out>& out) {
   ValueDecoder<DType, Out> decoder(pages.descriptor, c.is_unsigned);
-  reserve_values(out, std::clamp<std::int64_t>(pages.levels, 0, kMaxHint));
+  make_room(out, std::clamp<std::int64_t>(pages.levels, 0, kMaxHint));
   const auto take = [&](const PageParts& page) -> Result<void> {
     const std::int64_t before = cursor.elements();
     PL_TRY(const auto taken, cursor.take(page));
-    reserve_values(out, before + taken.elements);
+    grow_values(out, before + taken.elements);
     PL_TRY_VOID(decoder.read(taken.values, out.data() + before));
     if (!cursor.nulls().empty()) spread(out.data() + before, taken.elements, cursor.nulls());
     return {};

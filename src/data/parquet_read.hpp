@@ -14,6 +14,9 @@
 
 namespace paceline::data {
 
+// Columns get this part more memory than their values take, for blocks that are somewhat larger.
+inline constexpr std::int64_t kRoomPart = 32;
+
 // Where a column goes.
 struct ColumnTarget {
   int index = 0;          // of the schema

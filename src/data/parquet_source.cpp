@@ -77,7 +77,7 @@ std::int64_t decoded_bytes(const parquet::RowGroupMetaData& group,
     const std::int64_t size = c.wanted.element == features::Element::kFloat ? 4 : 8;
     bytes = std::min(kMost, bytes + std::clamp<std::int64_t>(values, 0, kMost / size) * size);
   }
-  return bytes;
+  return bytes + bytes / kRoomPart;
 }
 
 // What the footer of one file says.

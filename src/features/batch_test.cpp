@@ -274,9 +274,12 @@ TEST(Encode, DistancesInBulkAreThoseOneByOne) {
       (bit < 50 ? near : far).push_back(-x);
     }
   }
-  // Long enough that some steps hold near values only and some do not.
+  // Long enough that some steps hold near values only, some the first that are not, some all.
   std::vector<std::int64_t> values;
   for (int k = 0; k < 4; ++k) values.insert(values.end(), near.begin(), near.end());
+  for (int bit = 50; bit < 60; ++bit) {
+    for (std::int64_t k = 0; k < 256; ++k) values.push_back((std::int64_t{1} << bit) - 128 + k);
+  }
   values.insert(values.end(), far.begin(), far.end());
   values.insert(values.end(), near.begin(), near.end());
   const auto n = static_cast<std::int64_t>(values.size());
