@@ -71,6 +71,9 @@ Result<void> keep_rows(Dataset& d, std::int64_t rows) {
   std::vector<std::string> kept;
   std::int64_t sum = 0;
   for (std::size_t f = 0; f < files.size() && sum < rows; ++f) {
+    if (files[f].remote) {
+      return Error(Code::kInvalidArgument, "--rows: found remote files, allowed are local ones");
+    }
     kept.push_back(files[f].path);
     sum += d.source->files()[f].rows;
   }
@@ -293,16 +296,19 @@ void add_bench(CLI::App& app, Command& chosen) {
   loader->add_option("--split", args->split, "which data of the config")
       ->capture_default_str()
       ->check(CLI::IsMember({"train", "valid", "test"}));
-  const auto number = [&](const char* name, auto& value, const char* what, int least) {
-    loader->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, 1 << 20));
+  const auto number = [&](const char* name, auto& value, const char* what, std::int64_t least,
+                          std::int64_t most) {
+    loader->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
   };
-  number("--readers", args->readers, "threads that read", 1);
-  number("--depth", args->depth, "batches cut ahead", 1);
-  number("--batch", args->batch, "examples of a batch", 1);
-  number("--window", args->window, "blocks that are shuffled together; 0 keeps the order", 0);
-  number("--rows", args->rows, "only the first files that hold so many rows; 0: all", 0);
-  number("--cores", args->cores, "bind the process to so many cores; 0: as it is", 0);
-  number("--rounds", args->rounds, "rounds; the cheapest of each counts", 1);
+  number("--readers", args->readers, "threads that read", 1, 256);
+  number("--depth", args->depth, "batches cut ahead", 1, 1024);
+  number("--batch", args->batch, "examples of a batch", 1, 1 << 20);
+  number("--window", args->window, "blocks that are shuffled together; 0 keeps the order", 0,
+         1 << 20);
+  number("--rows", args->rows, "only the first files that hold so many rows; 0: all", 0,
+         std::int64_t{1} << 40);
+  number("--cores", args->cores, "bind the process to so many cores; 0: as it is", 0, 1024);
+  number("--rounds", args->rounds, "rounds; the cheapest of each counts", 1, 1000);
   loader->add_flag("--json", args->json, "one JSON object");
   loader->callback([args, &chosen] { chosen = [args] { return bench_loader(*args); }; });
 }
