@@ -1,5 +1,7 @@
 #include "data/inspect.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/bytes.hpp"
 #include "core/clock.hpp"
 #include "data/dataset_files.hpp"
 #include "data/inspect_tally.hpp"
@@ -164,6 +167,18 @@ std::int64_t blocks_within(const Work& work, std::int64_t limit) {
   return all;
 }
 
+// Reads a block unless its footer declares more than `memory` bytes.
+Result<void> read_within(const Source& source, std::int64_t block, std::int64_t memory,
+                         features::RowBlock& out) {
+  const auto& info = source.blocks()[static_cast<std::size_t>(block)];
+  if (info.bytes > memory) {
+    return Error(Code::kOutOfMemory,
+                 fmt::format("{}: declares up to {} decoded, this machine has {}", info.where,
+                             bytes_text(info.bytes), bytes_text(memory)));
+  }
+  return source.read(block, out);
+}
+
 struct Reader {
   Tally tally;
   features::RowBlock block;
@@ -177,6 +192,7 @@ Result<void> read_blocks(const std::vector<Opened>& files, const std::vector<std
   const std::int64_t count = blocks_within(work, options.limit_rows);
   std::int64_t rows_wanted = 0;
   for (std::int64_t b = 0; b < count; ++b) rows_wanted += work.rows[static_cast<std::size_t>(b)];
+  const std::int64_t memory = machine_memory_bytes();
   std::atomic<std::int64_t> rows_done{0};
   std::atomic<bool> stop{false};
   std::vector<std::unique_ptr<Reader>> readers;
@@ -189,8 +205,9 @@ Result<void> read_blocks(const std::vector<Opened>& files, const std::vector<std
     Reader& reader = *readers[worker];
     const auto& place = work.places[static_cast<std::size_t>(b)];
     const std::int64_t rows = work.rows[static_cast<std::size_t>(b)];
+    const auto& source = *files[place.file].source;
     const auto start = Clock::now();
-    const auto read = files[place.file].source->read(place.row_group, reader.block);
+    const auto read = read_within(source, place.row_group, memory, reader.block);
     reader.read_seconds += seconds_since(start);
     if (read) {
       reader.tally.add(reader.block, place);

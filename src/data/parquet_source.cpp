@@ -188,12 +188,13 @@ Result<void> Files::read(std::int64_t index, features::RowBlock& out) const {
   out.first_row = blocks[b].first_row;
   out.columns.resize(file.columns.size());
   out.bad_rows.clear();
-  const auto ends = static_cast<std::size_t>(out.rows) + 1;
-  out.history_offsets.assign(ends, 0);
-  out.candidate_offsets.assign(ends, 0);
   RowIssues issues;
   PL_TRY(auto reader, open_file(file.file, file.footer));
   auto done = guarded([&]() -> Result<void> {
+    // A footer may declare more rows than memory holds.
+    const auto ends = static_cast<std::size_t>(out.rows) + 1;
+    out.history_offsets.assign(ends, 0);
+    out.candidate_offsets.assign(ends, 0);
     if (file.file.remote) fetch_columns(*reader, place.row_group, file.columns);
     return read_columns(file, *reader->RowGroup(place.row_group), out, issues);
   });

@@ -1,4 +1,4 @@
-// suggest_config() and inspect(): any file gives a report and a config that parses, or an error.
+// suggest_config(): any file gives a config that parses, or an error.
 #include "data/suggest_config.hpp"
 
 #include "core/config.hpp"
