@@ -141,16 +141,15 @@ void add_facts(const data::Inspection& found, const InspectedWith& with, std::st
     out += fmt::format("batches: {}\n", cuts);
   }
   out += fmt::format(
-      "memory: a decoded row group took up to {}; data.shuffle_window = {} keeps two windows, up "
-      "to {}\n",
-      bytes_text(found.largest_block_bytes), with.shuffle_window,
-      bytes_text(window_bytes(found, with)));
+      "memory: up to {} for a decoded row group, {} for two windows of {} (data.shuffle_window)\n",
+      bytes_text(found.largest_block_bytes), bytes_text(window_bytes(found, with)),
+      with.shuffle_window);
   const double s = std::max(found.seconds, 1e-9);
   const double r = std::max(found.read_seconds, 1e-9);
   const auto rows = static_cast<double>(found.rows_read);
   out += fmt::format(
-      "read: {:.0f} rows/s and {}/s with {} threads, checks and counts included; {:.0f} rows/s of "
-      "a thread in decoding\n",
+      "read: {:.0f} rows/s, {}/s by {} threads, with all checks; decoding alone {:.0f} rows/s a "
+      "thread\n",
       rows / s, bytes_text(static_cast<std::int64_t>(static_cast<double>(found.bytes_read) / s)),
       with.threads, rows / r);
 }
@@ -186,7 +185,7 @@ void add_refused(const data::Inspection& found, std::string& out) {
 
 std::string inspection_text(const data::Inspection& found, const InspectedWith& with) {
   std::string out =
-      fmt::format("{} ({}): {} files, {}, {} rows in {} row groups", clean(with.target),
+      fmt::format("{} ({})\n{} files, {}, {} rows in {} row groups", clean(with.target),
                   with.config, found.files, bytes_text(found.file_bytes), found.rows, found.blocks);
   if (found.blocks > 0) {
     out += fmt::format(" of {} to {} rows (median {})", found.min_block_rows, found.max_block_rows,
