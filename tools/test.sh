@@ -83,8 +83,8 @@ dev_lane() { configure dev && build dev all && run_tests dev; }
 
 tsan_lane() {
   local targets="" pattern
-  for room in $thread_rooms; do targets+=" paceline_${room}_tests"; done
-  pattern="^(${thread_rooms// /|})\\."
+  for room in $thread_rooms stress; do targets+=" paceline_${room}_tests"; done
+  pattern="^(${thread_rooms// /|}|stress)\\."
   # shellcheck disable=SC2086
   configure tsan && build tsan $targets &&
     TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp" run_tests tsan -R "$pattern"

@@ -284,7 +284,8 @@ TEST(BadRun, FixedKeysThatDifferAreNamedAndNothingIsWrittenOver) {
   dt::ImpressionOptions other = kTiny;
   other.rows = 32;
   dt::write_impressions(w.file("train"), other);
-  expect_refused(run(w.train("run")), 2, {"fingerprint"});
+  expect_refused(run(w.train("run")), 2,
+                 {"data.train is not what", "part-0000.parquet had ", "--allow-changed-data"});
   EXPECT_EQ(before, final_state(w.run_dir("run")));
 }
 
