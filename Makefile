@@ -24,6 +24,7 @@ test:
 
 SECONDS = 600
 stress:
+	@mkdir -p build/logs
 	@cmake --preset release -DPACELINE_TESTS=ON >build/logs/release_configure.log
 	@cmake --build build/release --target paceline_stress_tests paceline_allocation_tests
 	@PL_STRESS_SECONDS=$(SECONDS) ctest --preset release -L stress
