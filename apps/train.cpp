@@ -54,9 +54,8 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
   if (const std::string cuts = features::cuts_text(summary->cuts); !cuts.empty()) {
     fmt::print("{}\n", cuts);
   }
-  if (const auto& s = summary->skipped; s.bad_rows + s.bad_blocks > 0) {
-    fmt::print("bad data skipped: {} rows, {} row groups of {} rows\n", s.bad_rows, s.bad_blocks,
-               s.rows_of_bad_blocks);
+  if (const std::string skipped = data::skipped_text(summary->skipped); !skipped.empty()) {
+    fmt::print("{}\n", skipped);
   }
   show_waits("readers -> batcher", summary->block_waits);
   show_waits("batcher -> training", summary->batch_waits);

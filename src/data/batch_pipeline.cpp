@@ -126,6 +126,13 @@ Result<void> check_memory(const BatchPipelineMemory& m, const BatchPipelineOptio
 
 }  // namespace
 
+std::string skipped_text(const SkippedData& s) {
+  if (s.bad_rows == 0 && s.bad_blocks == 0) return {};
+  return fmt::format("bad data skipped: {} row{}, {} row group{} of {} rows", s.bad_rows,
+                     s.bad_rows == 1 ? "" : "s", s.bad_blocks, s.bad_blocks == 1 ? "" : "s",
+                     s.rows_of_bad_blocks);
+}
+
 struct BatchPipeline::Impl {
   std::shared_ptr<BatchFlow> flow;
   std::int64_t epoch_rows = 0;
@@ -306,7 +313,7 @@ pipeline::WaitStats BatchPipeline::batch_waits() const {
   return stats;
 }
 
-BatchPipeline::Skipped BatchPipeline::skipped() const {
+SkippedData BatchPipeline::skipped() const {
   const auto& f = *impl_->flow;
   return {f.skipped_rows.load(), f.skipped_blocks.load(), f.rows_of_skipped_blocks.load()};
 }

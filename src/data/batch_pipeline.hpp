@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "core/clock.hpp"
 #include "core/error.hpp"
@@ -91,6 +92,15 @@ struct BatchPipelineState {
   bool exhausted = false;     // nothing more will be cut
 };
 
+// Bad data that was let pass.
+struct SkippedData {
+  std::int64_t bad_rows = 0;
+  std::int64_t bad_blocks = 0;
+  std::int64_t rows_of_bad_blocks = 0;
+};
+// "bad data skipped: 3 rows, 1 row group of 250 rows"; empty when nothing was.
+std::string skipped_text(const SkippedData& skipped);
+
 struct BatchSlot;  // a batch buffer; private to this room
 
 class BatchPipeline {
@@ -124,12 +134,7 @@ class BatchPipeline {
   // What was cut or ignored so far, in batches handed out, of all ranks.
   features::CutCounts cuts() const;
   // What was skipped since creation, ahead of the caller too.
-  struct Skipped {
-    std::int64_t bad_rows = 0;
-    std::int64_t bad_blocks = 0;
-    std::int64_t rows_of_bad_blocks = 0;
-  };
-  Skipped skipped() const;
+  SkippedData skipped() const;
   BatchPipelineMemory memory() const;
   // "blocks" (readers -> batcher) and "batches" (batcher -> caller).
   pipeline::WaitStats block_waits() const;

@@ -129,6 +129,7 @@ Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& spli
     accumulate(batch, ranker.forward(ctx, weights, batch), width, actions, trained);
   }
   metrics.cuts = batches->cuts();
+  metrics.skipped = batches->skipped();
   MetricsOptions measure{.bootstrap = config.eval.bootstrap,
                          .seed = config.loop.seed,
                          .ndcg_k = config.eval.ndcg_k,
@@ -191,6 +192,8 @@ std::string metrics_table(const SplitMetrics& metrics) {
   }
   const std::string cuts = features::cuts_text(metrics.cuts);
   if (!cuts.empty()) text += '\n' + cuts;
+  const std::string skipped = data::skipped_text(metrics.skipped);
+  if (!skipped.empty()) text += '\n' + skipped;
   return text;
 }
 

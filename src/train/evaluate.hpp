@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "data/batch_pipeline.hpp"
 #include "data/source.hpp"
 #include "features/batch.hpp"
 #include "model/ranker.hpp"
@@ -45,6 +46,7 @@ struct SplitMetrics {
   std::string split;
   std::vector<ActionMetrics> actions;
   features::CutCounts cuts;
+  data::SkippedData skipped;
 };
 
 // Scores every row of `source` in file order, reading ahead. Uses `ranker` (its logits buffer is
