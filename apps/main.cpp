@@ -13,12 +13,20 @@
 
 #include "commands.hpp"
 #include "core/config.hpp"
+#include "pipeline/worker.hpp"
 
 namespace {
 
 int report(const paceline::Error& error) {
   std::fprintf(stderr, "paceline: %s\n", error.text().c_str());
   return paceline::exit_code(error);
+}
+
+// What a full disk or a closed pipe took of the output is a failure.
+int written(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "paceline: the standard output cannot be written\n");
+  return code == 0 ? 1 : code;
 }
 
 // What was wrong, naming a command that is not one.
@@ -61,7 +69,8 @@ int run(int argc, char** argv) {
     return 2;
   }
   auto result = chosen();
-  return result ? *result : report(result.error());
+  const int code = result ? *result : report(result.error());
+  return written(code);
 }
 
 }  // namespace
@@ -74,6 +83,25 @@ void open_standard_streams() {
   }
 }
 
+int guarded_run(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return report(paceline::Error(
+        paceline::Code::kOutOfMemory,
+        "out of memory; smaller batch limits, table rows or shuffle_window need less"));
+  } catch (const std::system_error& e) {
+    const bool threads = e.code() == std::errc::resource_unavailable_try_again;
+    return report(paceline::Error(
+        threads ? paceline::Code::kUnavailable : paceline::Code::kIo,
+        std::string(threads ? "the system gives no more threads (train.threads, data.readers): "
+                            : "") +
+            e.what()));
+  } catch (const std::exception& e) {
+    return report(paceline::Error(paceline::Code::kInternal, e.what()));
+  }
+}
+
 int main(int argc, char** argv) {
   open_standard_streams();
   if (__builtin_cpu_supports("avx2") == 0 || __builtin_cpu_supports("fma") == 0) {
@@ -82,18 +110,11 @@ int main(int argc, char** argv) {
     return 1;
   }
   const paceline::app::SignalWatcher signals;
-  try {
-    return run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    return report(paceline::Error(
-        paceline::Code::kOutOfMemory,
-        "out of memory; smaller batch limits, table rows or shuffle_window need less"));
-  } catch (const std::system_error& e) {
-    return report(paceline::Error(
-        paceline::Code::kUnavailable,
-        std::string("the system refuses (threads? see train.threads and data.readers): ") +
-            e.what()));
-  } catch (const std::exception& e) {
-    return report(paceline::Error(paceline::Code::kInternal, e.what()));
+  const int code = guarded_run(argc, argv);
+  if (paceline::pipeline::any_left_behind()) {
+    // A call that hangs would hold up what libraries do at an exit.
+    std::fflush(nullptr);
+    std::_Exit(code);
   }
+  return code;
 }

@@ -32,12 +32,15 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
     return trainer->run();
   }();
   if (!summary) return Error(std::move(summary.error()));
+  const std::string skipped = data::skipped_text(summary->skipped);
   if (summary->step == summary->first_step && summary->end == train::TrainEnd::kDone) {
     if (trainer->epoch_rows() == 0) {
       fmt::print("data.train has no rows: nothing to train\n");
       return 0;
     }
-    fmt::print("{} is complete at step {}; nothing left to train\n", run_dir, summary->step);
+    if (!skipped.empty()) fmt::print("{} (the whole run)\n", skipped);
+    fmt::print("{} is complete at step {}; nothing left to train (a larger train.epochs goes on)\n",
+               run_dir, summary->step);
     return 0;
   }
   const double busy = summary->seconds - summary->save_seconds - summary->eval_seconds;
@@ -54,9 +57,7 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
   if (const std::string cuts = features::cuts_text(summary->cuts); !cuts.empty()) {
     fmt::print("{}\n", cuts);
   }
-  if (const std::string skipped = data::skipped_text(summary->skipped); !skipped.empty()) {
-    fmt::print("{}\n", skipped);
-  }
+  if (!skipped.empty()) fmt::print("{} (the whole run)\n", skipped);
   show_waits("readers -> batcher", summary->block_waits);
   show_waits("batcher -> training", summary->batch_waits);
   fmt::print("run directory: {}\n", run_dir);
@@ -83,7 +84,8 @@ void add_train(CLI::App& app, Command& chosen) {
       ->allow_extra_args(false)
       ->take_all();
   command->add_flag("--allow-changed-keys", args->options.allow_changed_keys,
-                    "go on although keys differ that a resume should not change");
+                    "go on although keys differ that a resume should not change (data.seed and "
+                    "data.shuffle_window never may)");
   command->add_flag("--allow-changed-data", args->options.allow_changed_data,
                     "go on although the files of data.train changed: the epoch begins again");
   command->footer("SIGINT, SIGTERM or SIGHUP: the step is finished, the state saved, exit 130.");

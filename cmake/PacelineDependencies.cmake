@@ -50,7 +50,7 @@ if(PACELINE_TESTS)
 endif()
 
 # Arrow C++ from the pyarrow wheel: headers and two shared objects.
-file(STRINGS "${CMAKE_SOURCE_DIR}/tools/versions.env" PACELINE_ARROW_SO_LINE REGEX "^PACELINE_ARROW_SO=")
+file(STRINGS "${PROJECT_SOURCE_DIR}/tools/versions.env" PACELINE_ARROW_SO_LINE REGEX "^PACELINE_ARROW_SO=")
 string(REGEX REPLACE ".*\"([0-9]+)\".*" "\\1" PACELINE_ARROW_SO "${PACELINE_ARROW_SO_LINE}")
 file(GLOB PACELINE_PYARROW_DIR "${PACELINE_VENV}/lib/python3*/site-packages/pyarrow")
 paceline_need(PACELINE_PYARROW_DIR "The pyarrow wheel (in ${PACELINE_VENV})")

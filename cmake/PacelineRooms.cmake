@@ -4,7 +4,7 @@
 # sources yet is an interface library, so that rooms can be named before they are filled.
 
 add_library(paceline_flags INTERFACE)
-target_include_directories(paceline_flags INTERFACE "${CMAKE_SOURCE_DIR}/src")
+target_include_directories(paceline_flags INTERFACE "${PROJECT_SOURCE_DIR}/src")
 target_compile_features(paceline_flags INTERFACE cxx_std_20)
 target_compile_options(paceline_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wpedantic>
@@ -24,7 +24,7 @@ set(PACELINE_COLD_SOURCES
   checkpoint/checkpoint.cpp checkpoint/manifest.cpp checkpoint/publish.cpp
   checkpoint/safetensors.cpp train/train_config.cpp train/run_state.cpp train/run_directory.cpp
   train/loaded_run.cpp)
-list(TRANSFORM PACELINE_COLD_SOURCES PREPEND "${CMAKE_SOURCE_DIR}/src/")
+list(TRANSFORM PACELINE_COLD_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/src/")
 set_source_files_properties(${PACELINE_COLD_SOURCES} PROPERTIES COMPILE_OPTIONS "${PACELINE_COLD_OPTIONS}")
 
 find_package(Threads REQUIRED)
@@ -32,7 +32,7 @@ target_link_libraries(paceline_flags INTERFACE Threads::Threads)
 
 function(paceline_room room)
   cmake_parse_arguments(R "" "" "ROOMS;LIBS" ${ARGN})
-  set(dir "${CMAKE_SOURCE_DIR}/src/${room}")
+  set(dir "${PROJECT_SOURCE_DIR}/src/${room}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cpp")
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${dir}/*.hpp")
   set(tests ${sources})
@@ -46,7 +46,7 @@ function(paceline_room room)
   list(TRANSFORM rooms PREPEND paceline_)
   if(sources)
     add_library(paceline_${room} STATIC ${sources})
-    target_sources(paceline_${room} PUBLIC FILE_SET HEADERS BASE_DIRS "${CMAKE_SOURCE_DIR}/src" FILES ${headers})
+    target_sources(paceline_${room} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/src" FILES ${headers})
     target_link_libraries(paceline_${room} PUBLIC paceline_flags ${rooms} ${R_LIBS})
     set_target_properties(paceline_${room} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
   else()

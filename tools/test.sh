@@ -91,7 +91,14 @@ tsan_lane() {
 }
 
 release_lane() {
-  configure release -DPACELINE_CUDA=AUTO -DPACELINE_TESTS=ON && build release all all_verify_interface_header_sets
+  configure release -DPACELINE_CUDA=AUTO -DPACELINE_TESTS=ON && build release all all_verify_interface_header_sets &&
+    example_lane
+}
+
+# The example of the library, built by its own project.
+example_lane() {
+  quietly $logs/example_configure.log cmake -S examples/loader -B build/loader -G Ninja -DCMAKE_BUILD_TYPE=Release &&
+    quietly $logs/example_build.log cmake --build build/loader -j "$jobs" --target paceline_example_loader
 }
 
 readonly start=$EPOCHREALTIME

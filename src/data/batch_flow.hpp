@@ -63,7 +63,7 @@ struct BatchFlow {
   Gate batch_gate;                                // batches that may be cut
   std::vector<std::unique_ptr<ReaderStatus>> readers;
   std::atomic<bool> exhausted{false};
-  std::atomic<std::int64_t> skipped_rows{0}, skipped_blocks{0}, rows_of_skipped_blocks{0};
+  SkippedData skipped_in_all;  // published by the end
 
   // Any thread. The buffer's next use is a batch to come.
   void give_back(BatchSlot* buffer);

@@ -54,6 +54,16 @@ Result<void> check_options(const BatchPipelineOptions& o) {
   return {};
 }
 
+// Counts that a run can reach; far from overflow when more is added.
+bool possible(const Position& p) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  const auto in_range = [](std::int64_t n) { return n >= 0 && n <= kMost; };
+  return p.epoch >= 0 && p.epoch <= (std::int64_t{1} << 31) && in_range(p.next_row) &&
+         in_range(p.rows) && in_range(p.batches) && in_range(p.skipped_rows) &&
+         in_range(p.skipped_blocks) && in_range(p.skipped.bad_rows) &&
+         in_range(p.skipped.bad_blocks) && in_range(p.skipped.rows_of_bad_blocks);
+}
+
 // The place to start from, with what a default position leaves out filled in.
 Result<Position> resolve_start(const Source& source, const BatchPipelineOptions& o,
                                const Position& start) {
@@ -71,15 +81,19 @@ Result<Position> resolve_start(const Source& source, const BatchPipelineOptions&
                     "{}",
                     what, saved, now, advice));
   };
-  if (p.fingerprint != source.fingerprint() && o.allow_changed_data && p.epoch >= 0) {
+  if (p.seed == o.seed && p.shuffle_window == o.shuffle_window && possible(p) &&
+      p.fingerprint != source.fingerprint() && o.allow_changed_data) {
     // Rows of another order say nothing about this one: the epoch begins again.
     p = Position{};
     p.fingerprint = source.fingerprint();
     p.seed = o.seed;
     p.shuffle_window = o.shuffle_window;
     p.epoch = start.epoch;
-    p.rows = start.epoch * source.rows();
+    p.rows = static_cast<std::int64_t>(
+        std::min(static_cast<double>(start.epoch) * static_cast<double>(source.rows()), 9.0e15));
     p.batches = start.batches;
+    p.skipped = start.skipped;
+    if (p.epoch >= o.epochs) return p;
     log::warning(
         fmt::format("the data changed since the position was saved: epoch {} begins again with "
                     "its {} rows",
@@ -98,8 +112,7 @@ Result<Position> resolve_start(const Source& source, const BatchPipelineOptions&
     return refuse("order (data.shuffle_window)", p.shuffle_window, o.shuffle_window,
                   "set data.shuffle_window back, or start a new run");
   }
-  if (p.epoch < 0 || p.next_row < 0 || p.next_row > source.rows() || p.rows < 0 || p.batches < 0 ||
-      p.skipped_rows < 0 || p.skipped_blocks < 0) {
+  if (!possible(p) || p.next_row > source.rows()) {
     return Error(Code::kCorruptData,
                  fmt::format("the saved position cannot be: epoch {}, row {} of {}, {} rows and {} "
                              "batches consumed",
@@ -147,6 +160,7 @@ struct BatchPipeline::Impl {
   std::int64_t handed_out = 0;
   std::int64_t trained = 0;
   features::CutCounts cuts;
+  SkippedData skipped;
 
   // Last, so that the threads go first.
   std::vector<std::unique_ptr<pipeline::Worker>> workers;
@@ -172,6 +186,7 @@ Result<std::unique_ptr<BatchPipeline>> BatchPipeline::create(const Source& sourc
   impl->consumer =
       make_pipeline_state(PipelineUserType::kConsumer, impl->flow->batches.num_stages());
   impl->committed = from;
+  impl->skipped = from.skipped;
   impl->start_workers();
   return std::unique_ptr<BatchPipeline>(new BatchPipeline(std::move(impl)));
 }
@@ -198,6 +213,18 @@ void BatchPipeline::Impl::start_workers() {
   }
 }
 
+namespace {
+
+void run_quietly(const std::function<void()>& until_free) {
+  try {
+    until_free();
+  } catch (const std::exception& e) {
+    log::warning(fmt::format("a buffer that was still read at the end: {}", e.what()));
+  }
+}
+
+}  // namespace
+
 BatchPipeline::~BatchPipeline() {
   stop();
   for (auto& worker : impl_->workers) worker->request_stop();
@@ -207,6 +234,12 @@ BatchPipeline::~BatchPipeline() {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     all = worker->join_for(std::max(left, std::chrono::milliseconds(0))) && all;
+  }
+  // A batcher that is still there has the buffers with it.
+  if (impl_->workers.front()->done()) {
+    for (const auto& buffer : impl_->flow->buffers) {
+      if (buffer->until_free) run_quietly(buffer->until_free);
+    }
   }
   if (!all) log::warning("batch pipeline left behind at a stop: " + impl_->flow->stall_report());
 }
@@ -240,7 +273,10 @@ Result<BatchPipeline::Fetched> BatchPipeline::next_batch() {
       break;
   }
   switch (p.flow->batches.filled(p.consumer)) {
-    case Filled::kEnd:
+    case Filled::kEnd: {
+      const std::lock_guard lock(p.mutex);
+      p.skipped = p.flow->skipped_in_all;
+    }
       p.flow->batches.release(p.consumer);
       p.ended = true;
       return Fetched{};
@@ -260,6 +296,7 @@ Result<BatchPipeline::Fetched> BatchPipeline::Impl::hand_out(BatchPipeline* owne
   {
     const std::lock_guard lock(mutex);
     cuts += slot->cuts;
+    skipped = slot->position.skipped;
     ++handed_out;
   }
   Fetched fetched;
@@ -314,8 +351,8 @@ pipeline::WaitStats BatchPipeline::batch_waits() const {
 }
 
 SkippedData BatchPipeline::skipped() const {
-  const auto& f = *impl_->flow;
-  return {f.skipped_rows.load(), f.skipped_blocks.load(), f.rows_of_skipped_blocks.load()};
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->skipped;
 }
 
 BatchPipelineMemory BatchPipeline::memory() const { return impl_->flow->memory; }

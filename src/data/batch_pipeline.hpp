@@ -72,7 +72,13 @@ struct BatchPipelineMemory {
   std::int64_t block_bytes = 0;  // of the largest block, decoded
   std::int64_t batch_buffers = 0;
   std::int64_t batch_bytes = 0;
-  std::int64_t total() const { return block_slots * block_bytes + batch_buffers * batch_bytes; }
+  // Footers may lie: the sum is at most half of what 64 bits hold.
+  std::int64_t total() const {
+    const double sum = static_cast<double>(block_slots) * static_cast<double>(block_bytes) +
+                       static_cast<double>(batch_buffers) * static_cast<double>(batch_bytes);
+    if (sum > 4.6e18) return std::int64_t{1} << 62;
+    return block_slots * block_bytes + batch_buffers * batch_bytes;
+  }
 };
 // Two windows of blocks; in file order readers + 1 blocks, fewer (at least two) where the memory
 // limit wants it.
@@ -92,12 +98,6 @@ struct BatchPipelineState {
   bool exhausted = false;     // nothing more will be cut
 };
 
-// Bad data that was let pass.
-struct SkippedData {
-  std::int64_t bad_rows = 0;
-  std::int64_t bad_blocks = 0;
-  std::int64_t rows_of_bad_blocks = 0;
-};
 // "bad data skipped: 3 rows, 1 row group of 250 rows"; empty when nothing was.
 std::string skipped_text(const SkippedData& skipped);
 
@@ -133,7 +133,7 @@ class BatchPipeline {
   const features::BatchLayout& layout() const;
   // What was cut or ignored so far, in batches handed out, of all ranks.
   features::CutCounts cuts() const;
-  // What was skipped since creation, ahead of the caller too.
+  // What the run skipped up to the last batch handed out, and after the end all of it.
   SkippedData skipped() const;
   BatchPipelineMemory memory() const;
   // "blocks" (readers -> batcher) and "batches" (batcher -> caller).
@@ -177,7 +177,8 @@ class BatchPipeline::Lease {
   void give_back();
   // The same while something else still reads the batch, a copy to a device for instance:
   // `until_free` is called on the batcher's thread before the buffer is written again, and blocks
-  // until it may be. It must return within a bounded time and not throw.
+  // until it may be; at the latest in the pipeline's destructor, on the thread that destroys it. It
+  // must return within a bounded time; what it throws comes as an error of next_batch().
   void give_back_when(std::function<void()> until_free);
 
  private:

@@ -112,8 +112,8 @@ TEST(BatchPipeline, RefusesAnExampleThatFitsNoBatch) {
   o.limits.tokens = 6;  // row 14 has 4 events and 3 candidates
   const Trained run = train(*open(source, schema, o));
   ASSERT_TRUE(run.error);
-  EXPECT_THAT(run.error->text(), AllOf(HasSubstr("row group 1, row 11"), HasSubstr("7 tokens"),
-                                       HasSubstr("batch.tokens = 6")));
+  EXPECT_THAT(run.error->text(), AllOf(HasSubstr("row group 1, row 11 (rows count from 0)"),
+                                       HasSubstr("7 tokens"), HasSubstr("batch.tokens = 6")));
 }
 
 TEST(BatchPipeline, StopsInEveryState) {

@@ -18,11 +18,8 @@ std::int64_t first_window(const GlobalOrder& order, std::int64_t next_row) {
   return next_row == 0 ? 0 : order.window_of(next_row);
 }
 
-// Damage of the data; anything else is not cured by leaving a block out.
-bool may_skip(const Error& error) {
-  return error.code() == Code::kCorruptData || error.code() == Code::kIo ||
-         error.code() == Code::kNotFound;
-}
+// Damage of the data. Storage that cannot be reached is no bad data: it may come back.
+bool may_skip(const Error& error) { return error.code() == Code::kCorruptData; }
 
 Error no_more_skips(const char* key, std::int64_t allowed, const char* what,
                     const std::string& why) {
@@ -55,6 +52,7 @@ Result<void> Batcher::run() {
   flow_.exhausted.store(true, std::memory_order_relaxed);
   PL_CHECK(slot_ == nullptr, "no open batch at the end of an epoch");
   if (flow_.batches.acquire(batch_state_) != WaitResult::kReady) return {};
+  flow_.skipped_in_all = position_.skipped;
   flow_.batches.commit_end(batch_state_);
   return {};
 }
@@ -166,17 +164,17 @@ std::string Batcher::refusal(const Held& held, std::int64_t row) const {
   if (bad != block.bad_rows.end() && bad->row == row) return bad->why;
   const std::int64_t tokens = cutter_.tokens_of(block, row);
   if (tokens <= flow_.layout.limits().tokens) return {};
+  const auto& info = flow_.source.blocks()[static_cast<std::size_t>(held.block)];
   return fmt::format(
-      "{}, row {} of this row group (rows count from 0): found an example of {} tokens, allowed "
-      "are batch.tokens = {}; a larger batch.tokens or a smaller batch.history_len makes it fit",
-      flow_.source.blocks()[static_cast<std::size_t>(held.block)].where, row, tokens,
-      flow_.layout.limits().tokens);
+      "{}, row {} (rows count from 0): found an example of {} tokens, allowed are batch.tokens = "
+      "{}; a larger batch.tokens or a smaller batch.history_len makes it fit",
+      info.where, info.row_of_file + row, tokens, flow_.layout.limits().tokens);
 }
 
 Result<Batcher::Step> Batcher::take_row(Held& held, std::int64_t row) {
   if (held.broken) {
     if (!held.counted) PL_TRY_VOID(skip_block(held));
-    flow_.rows_of_skipped_blocks.fetch_add(1, std::memory_order_relaxed);
+    ++position_.skipped.rows_of_bad_blocks;
     pass();
     return Step::kGoOn;
   }
@@ -194,7 +192,7 @@ Result<void> Batcher::skip_row(const std::string& why) {
     return no_more_skips("data.skip_bad_rows", allowed, "bad rows", why);
   }
   ++position_.skipped_rows;
-  flow_.skipped_rows.fetch_add(1, std::memory_order_relaxed);
+  ++position_.skipped.bad_rows;
   log::warning(fmt::format("row skipped ({} of data.skip_bad_rows = {} in this epoch): {}",
                            position_.skipped_rows, allowed, why));
   return {};
@@ -207,7 +205,7 @@ Result<void> Batcher::skip_block(Held& held) {
   }
   held.counted = true;
   ++position_.skipped_blocks;
-  flow_.skipped_blocks.fetch_add(1, std::memory_order_relaxed);
+  ++position_.skipped.bad_blocks;
   log::warning(fmt::format(
       "row group of {} rows skipped ({} of data.skip_bad_blocks = {} in this epoch): {}",
       flow_.source.blocks()[static_cast<std::size_t>(held.block)].rows, position_.skipped_blocks,

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -25,6 +27,12 @@ Error io_error(const std::string& path, const std::error_code& error) {
   return Error(code, fmt::format("cannot read {}: {}", path, error.message()));
 }
 
+std::int64_t changed_ns(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return 0;
+  return std::int64_t{found.st_mtim.tv_sec} * 1'000'000'000 + found.st_mtim.tv_nsec;
+}
+
 Result<DatasetFile> file_at(const fs::path& path, const fs::path& root) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
@@ -32,6 +40,7 @@ Result<DatasetFile> file_at(const fs::path& path, const fs::path& root) {
   return DatasetFile{path.string(),
                      path.lexically_relative(root).generic_string(),
                      static_cast<std::int64_t>(bytes),
+                     changed_ns(path.string()),
                      nullptr,
                      {}};
 }
@@ -39,18 +48,20 @@ Result<DatasetFile> file_at(const fs::path& path, const fs::path& root) {
 Result<void> add_directory(const fs::path& root, std::vector<DatasetFile>& out) {
   std::error_code error;
   fs::recursive_directory_iterator it(root, fs::directory_options::follow_directory_symlink, error);
+  fs::path at = root;
   for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
-    const bool directory = it->is_directory(error);
-    if (error) break;
-    if (is_hidden(it->path())) {
+    at = it->path();
+    std::error_code unknown;  // a link to nowhere
+    const bool directory = it->is_directory(unknown);
+    if (is_hidden(at)) {
       if (directory) it.disable_recursion_pending();
       continue;
     }
-    if (directory || it->path().extension() != ".parquet") continue;
+    if (directory || at.extension() != ".parquet") continue;
     PL_TRY(auto file, file_at(it->path(), root));
     out.push_back(std::move(file));
   }
-  if (error) return io_error(root.string(), error);
+  if (error) return io_error(at.string(), error);
   return {};
 }
 

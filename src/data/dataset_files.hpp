@@ -18,6 +18,7 @@ struct DatasetFile {
   std::string path;      // as it is opened and named in messages; remote: without secrets
   std::string relative;  // to the root of its entry: what the fingerprint and the order see
   std::int64_t bytes = 0;
+  std::int64_t changed_ns = 0;                    // local: when it was written last
   std::shared_ptr<arrow::fs::FileSystem> remote;  // null for a local file
   std::string remote_path;                        // within `remote`
 };

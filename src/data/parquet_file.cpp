@@ -3,6 +3,7 @@
 #include <arrow/filesystem/filesystem.h>
 #include <arrow/io/file.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <exception>
 #include <utility>
@@ -24,6 +25,24 @@ arrow::Result<std::shared_ptr<arrow::io::RandomAccessFile>> open_stream(const Da
   arrow::fs::FileInfo info(file.remote_path, arrow::fs::FileType::File);
   info.set_size(file.bytes);
   return file.remote->OpenInputFile(info);
+}
+
+// With what the system said, which Arrow keeps beside its message.
+std::string reason_of(const arrow::Status& status) {
+  const auto detail = status.detail();
+  return detail ? fmt::format("{} ({})", status.message(), detail->ToString()) : status.message();
+}
+
+// Offsets of a footer mean nothing in another file.
+Result<void> check_unchanged(const DatasetFile& file) {
+  struct stat now {};
+  if (file.remote || ::stat(file.path.c_str(), &now) != 0) return {};
+  const std::int64_t changed =
+      std::int64_t{now.st_mtim.tv_sec} * 1'000'000'000 + now.st_mtim.tv_nsec;
+  if (now.st_size == file.bytes && changed == file.changed_ns) return {};
+  return Error(Code::kIo, fmt::format("{}: the file was changed since the start: it had {} bytes, "
+                                      "now {}",
+                                      file.path, file.bytes, now.st_size));
 }
 
 }  // namespace
@@ -71,8 +90,9 @@ Result<std::unique_ptr<parquet::ParquetFileReader>> open_file(
     const DatasetFile& file, const std::shared_ptr<parquet::FileMetaData>& footer) {
   auto stream = open_stream(file);
   if (!stream.ok()) {
-    return Error(Code::kIo, fmt::format("{}: {}", file.path, stream.status().message()));
+    return Error(Code::kIo, fmt::format("{}: {}", file.path, reason_of(stream.status())));
   }
+  PL_TRY_VOID(check_unchanged(file));
   auto opened = guarded([&]() -> Result<std::unique_ptr<parquet::ParquetFileReader>> {
     return parquet::ParquetFileReader::Open(*stream, reader_properties(), footer);
   });

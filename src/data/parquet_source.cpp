@@ -145,11 +145,11 @@ void Files::add(OpenedFile opened) {
   for (std::size_t g = 0; g < opened.groups.size(); ++g) {
     const auto& group = opened.groups[g];
     places.push_back({files.size(), static_cast<int>(g), first_row});
-    blocks.push_back(
-        {group.rows, rows, fmt::format("{}, row group {}", opened.file.path, g), group.bytes});
+    blocks.push_back({group.rows, rows, fmt::format("{}, row group {}", opened.file.path, g),
+                      group.bytes, first_row});
     add_number(counts, group.rows);
     first_row += group.rows;
-    rows += group.rows;
+    rows += std::min(group.rows, (std::int64_t{1} << 53) - rows);
   }
   infos.push_back({opened.file.relative, opened.file.bytes, first_row,
                    static_cast<std::int64_t>(opened.groups.size()),
@@ -189,7 +189,11 @@ Result<void> Files::read(std::int64_t index, features::RowBlock& out) const {
   out.columns.resize(file.columns.size());
   out.bad_rows.clear();
   RowIssues issues;
-  PL_TRY(auto reader, open_file(file.file, file.footer));
+  auto opened = open_file(file.file, file.footer);
+  if (!opened) {
+    return Error(std::move(opened.error()).context(fmt::format("reading {}", blocks[b].where)));
+  }
+  const auto& reader = *opened;
   auto done = guarded([&]() -> Result<void> {
     // A footer may declare more rows than memory holds.
     const auto ends = static_cast<std::size_t>(out.rows) + 1;

@@ -6,6 +6,14 @@
 
 namespace paceline::data {
 
+// Bad data that was let pass.
+struct SkippedData {
+  std::int64_t bad_rows = 0;
+  std::int64_t bad_blocks = 0;
+  std::int64_t rows_of_bad_blocks = 0;
+  friend bool operator==(const SkippedData&, const SkippedData&) = default;
+};
+
 struct Position {
   std::uint64_t fingerprint = 0;
   std::uint64_t seed = 0;
@@ -17,6 +25,7 @@ struct Position {
   // What data.skip_bad_rows and data.skip_bad_blocks let pass in this epoch; part of `rows`.
   std::int64_t skipped_rows = 0;
   std::int64_t skipped_blocks = 0;
+  SkippedData skipped;  // since the start of the run
 
   friend bool operator==(const Position&, const Position&) = default;
 };

@@ -78,7 +78,7 @@ struct Place {
   std::shared_ptr<fs::FileSystem> storage;
 
   DatasetFile file(const fs::FileInfo& info, const std::string& relative) const {
-    return {prefix + info.path(), relative, info.size(), storage, info.path()};
+    return {prefix + info.path(), relative, info.size(), 0, storage, info.path()};
   }
 };
 
@@ -150,6 +150,12 @@ bool is_uri(const std::string& entry) { return entry.find("://") != std::string:
 
 Result<std::vector<DatasetFile>> find_remote_files(const std::string& entry) {
   const Uri uri = parse(entry);
+  if (uri.scheme != "s3" && uri.scheme != "file") {
+    // Others know no time limit.
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{}: found {}://, allowed are s3://, file:// and local paths",
+                             uri.text(), uri.scheme));
+  }
   auto files = is_pattern(uri.where) ? find_pattern(uri) : find_path(uri);
   if (uri.scheme == "s3") end_s3_with_process();
   return files;

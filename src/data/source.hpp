@@ -14,9 +14,10 @@ namespace paceline::data {
 
 struct BlockInfo {
   std::int64_t rows = 0;
-  std::int64_t first_row = 0;  // within the dataset
-  std::string where;           // "part-0003.parquet, row group 2": for messages
-  std::int64_t bytes = 0;      // at most this much memory holds it decoded, as the footer says
+  std::int64_t first_row = 0;    // within the dataset
+  std::string where;             // "part-0003.parquet, row group 2": for messages
+  std::int64_t bytes = 0;        // at most this much memory holds it decoded, as the footer says
+  std::int64_t row_of_file = 0;  // its first row within its file: for messages
 };
 
 // One file as the fingerprint sees it.

@@ -12,6 +12,11 @@
 #include "pipeline/parking.hpp"
 
 namespace paceline::pipeline {
+namespace {
+
+std::atomic<bool> left_behind{false};
+
+}  // namespace
 
 struct Worker::Shared {
   std::string name;
@@ -73,8 +78,11 @@ Worker::~Worker() {
   }
   log::warning(fmt::format("{} did not return within {} ms of a stop and is left behind",
                            shared_->name, shared_->grace.count()));
+  left_behind.store(true);
   thread_.detach();
 }
+
+bool any_left_behind() { return left_behind.load(); }
 
 const std::string& Worker::name() const { return shared_->name; }
 void Worker::request_stop() { shared_->stop.request(); }

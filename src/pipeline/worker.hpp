@@ -22,6 +22,10 @@
 
 namespace paceline::pipeline {
 
+// True when a Worker was left behind in this process: what its call uses may still be in use, so
+// end the process without taking it down.
+bool any_left_behind();
+
 // Shared between who asks for a stop and who looks for it. Copies are the same flag.
 class StopFlag {
  public:

@@ -184,15 +184,25 @@ Result<void> RunDirectory::write_config(const std::string& resolved) const {
   return replace_file(path_ / "config.toml", std::string(kWrittenByRun) + "\n" + resolved);
 }
 
-Result<std::vector<data::FileInfo>> RunDirectory::data_files() const {
-  std::ifstream in(path_ / "data_files.jsonl", std::ios::binary);
-  if (!in) return std::vector<data::FileInfo>{};
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return data::read_listing(text).context((path_ / "data_files.jsonl").string());
+namespace {
+
+std::string listing_name(std::uint64_t fingerprint) {
+  return fmt::format("data_files_{:016x}.jsonl", fingerprint);
 }
 
-Result<void> RunDirectory::write_data_files(const std::vector<data::FileInfo>& files) const {
-  return replace_file(path_ / "data_files.jsonl", data::listing_text(files));
+}  // namespace
+
+Result<std::vector<data::FileInfo>> RunDirectory::data_files(std::uint64_t fingerprint) const {
+  const fs::path file = path_ / listing_name(fingerprint);
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return std::vector<data::FileInfo>{};
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  return data::read_listing(text).context(file.string());
+}
+
+Result<void> RunDirectory::write_data_files(std::uint64_t fingerprint,
+                                            const std::vector<data::FileInfo>& files) const {
+  return replace_file(path_ / listing_name(fingerprint), data::listing_text(files));
 }
 
 Result<void> RunDirectory::forget_after(std::int64_t step) {

@@ -1,4 +1,4 @@
-// The files of a run: config.toml, data_files.jsonl, metrics.jsonl, eval.jsonl, a lock against a
+// The files of a run: config.toml, data_files_*.jsonl, metrics.jsonl, eval.jsonl, a lock against a
 // second trainer.
 #pragma once
 
@@ -36,10 +36,11 @@ class RunDirectory {
   // True when eval.jsonl has a line of this step and split.
   bool has_evaluation(std::int64_t step, const std::string& split) const;
 
-  // The files of data.train that the run went on with last, as a listing; empty when there is
-  // none yet.
-  Result<std::vector<data::FileInfo>> data_files() const;
-  Result<void> write_data_files(const std::vector<data::FileInfo>& files) const;
+  // The files of a dataset that the run was trained on, by its fingerprint; empty when it was
+  // never written.
+  Result<std::vector<data::FileInfo>> data_files(std::uint64_t fingerprint) const;
+  Result<void> write_data_files(std::uint64_t fingerprint,
+                                const std::vector<data::FileInfo>& files) const;
 
   // Replaces config.toml atomically.
   Result<void> write_config(const std::string& resolved) const;

@@ -56,7 +56,11 @@ nlohmann::json to_json(const data::Position& p) {
           {"rows", p.rows},
           {"batches", p.batches},
           {"skipped_rows", p.skipped_rows},
-          {"skipped_blocks", p.skipped_blocks}};
+          {"skipped_blocks", p.skipped_blocks},
+          {"skipped_in_all",
+           {{"rows", p.skipped.bad_rows},
+            {"blocks", p.skipped.bad_blocks},
+            {"rows_of_blocks", p.skipped.rows_of_bad_blocks}}}};
 }
 
 // For messages.
@@ -103,6 +107,10 @@ data::Position position_from_json(const nlohmann::json& j) {
   p.batches = count_of(j, "batches");
   if (j.contains("skipped_rows")) p.skipped_rows = count_of(j, "skipped_rows");
   if (j.contains("skipped_blocks")) p.skipped_blocks = count_of(j, "skipped_blocks");
+  if (j.contains("skipped_in_all")) {
+    const auto& all = j.at("skipped_in_all");
+    p.skipped = {count_of(all, "rows"), count_of(all, "blocks"), count_of(all, "rows_of_blocks")};
+  }
   return p;
 }
 

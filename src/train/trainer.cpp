@@ -96,7 +96,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOption
   PL_TRY_VOID(t.restore());
   PL_TRY_VOID(t.open_batches());
   PL_TRY_VOID(t.directory.write_config(t.config.resolved));
-  PL_TRY_VOID(t.directory.write_data_files(t.source->files()));
+  PL_TRY_VOID(t.directory.write_data_files(t.source->fingerprint(), t.source->files()));
   PL_TRY_VOID(t.directory.forget_after(t.run.counters.step));
   return trainer;
 }
@@ -108,7 +108,7 @@ Result<void> Trainer::Impl::open_batches() {
       run.position != data::Position{} && run.position.fingerprint != source->fingerprint();
   if (changed) {
     // Without a listing of the run's own nothing is named.
-    const auto was = directory.data_files();
+    const auto was = directory.data_files(run.position.fingerprint);
     const std::string difference =
         was && !was->empty() ? data::first_difference(*was, source->files()) : "";
     const std::string text =
@@ -120,7 +120,7 @@ Result<void> Trainer::Impl::open_batches() {
                        "; put the files back, use another run.dir, or --allow-changed-data to "
                        "begin the epoch again with the files as they are");
     }
-    log::warning(text);
+    if (run.position.epoch < config.loop.epochs) log::warning(text);
   }
   PL_TRY(batches,
          data::BatchPipeline::create(*source, config.schema, pipeline_options, run.position));

@@ -38,7 +38,7 @@ struct TrainSummary {
   double wait_seconds = 0.0;  // exposed wait for batches
   double save_seconds = 0.0;
   double eval_seconds = 0.0;
-  data::SkippedData skipped;        // bad data let pass in this process
+  data::SkippedData skipped;        // bad data let pass in the whole run
   features::CutCounts cuts;         // what was cut or ignored in this process
   pipeline::WaitStats block_waits;  // readers -> batcher
   pipeline::WaitStats batch_waits;  // batcher -> loop

@@ -10,6 +10,7 @@
 #include <parquet/schema.h>
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 namespace paceline::data::synth {
@@ -207,6 +208,9 @@ Error write_error(const std::filesystem::path& path, const std::string& why) {
   return Error(Code::kIo, fmt::format("cannot write {}: {}", path.string(), why));
 }
 
+// What is left half written is the caller's to remove.
+Error stopped() { return Error(Code::kCancelled, "stopped; nothing was written"); }
+
 }  // namespace
 
 Result<FileCounts> write_file(const std::filesystem::path& path, const Options& options,
@@ -221,15 +225,15 @@ Result<FileCounts> write_file(const std::filesystem::path& path, const Options& 
   for (std::int64_t done = 0; done < rows;) {
     const std::int64_t n = std::min(options.row_group_rows, rows - done);
     columns.clear();
-    for (std::int64_t r = 0; r < n; ++r) drawer.append(first + done + r, columns);
+    for (std::int64_t r = 0; r < n; ++r) {
+      if (!on_rows(0)) return stopped();
+      drawer.append(first + done + r, columns);
+    }
     write_row_group(*writer->AppendRowGroup(), columns);
     counts.history_events += columns.history_offsets.back();
     counts.candidates += columns.candidate_offsets.back();
     done += n;
-    if (!on_rows(n)) {
-      // What is left half written is the caller's to remove.
-      return Error(Code::kCancelled, "stopped; nothing was written");
-    }
+    if (!on_rows(n)) return stopped();
   }
   writer->Close();
   const auto bytes = (*stream)->Tell();
@@ -239,6 +243,11 @@ Result<FileCounts> write_file(const std::filesystem::path& path, const Options& 
   return counts;
 } catch (const parquet::ParquetException& e) {
   return write_error(path, e.what());
+} catch (const std::bad_alloc&) {
+  return Error(
+      Code::kOutOfMemory,
+      fmt::format("cannot write {}: no memory; fewer --threads or --row-group-rows take less",
+                  path.string()));
 }
 
 }  // namespace paceline::data::synth

@@ -18,8 +18,8 @@ struct FileCounts {
 };
 
 // Draws rows [first, first + rows) into one file; its bytes depend on the options and these alone.
-// `columns` is scratch. After each row group `on_rows(n)` says that n more rows were written; false
-// stops. Errors: kIo naming the file, kCancelled.
+// `columns` is scratch. After each row group `on_rows(n)` says that n more rows were written,
+// before each row that 0 were; false stops. Errors: kIo naming the file, kOutOfMemory, kCancelled.
 Result<FileCounts> write_file(const std::filesystem::path& path, const Options& options,
                               std::int64_t first, std::int64_t rows, RowDrawer& drawer,
                               RowColumns& columns,

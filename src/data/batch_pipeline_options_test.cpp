@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "data/batch_pipeline.hpp"
@@ -219,6 +224,122 @@ TEST(BatchPipelineLeases, ABufferWaitsForWhatStillReadsIt) {
   }
   EXPECT_EQ(late.load(), 0);
   EXPECT_GE(waited.load(), pending.load() - 3);
+}
+
+TEST(BatchPipelineLeases, WhatFailsWhileABufferIsStillReadComesInItsTurn) {
+  const auto schema = fake_schema();
+  const FakeSource source({80});
+  auto o = options_of(4, 0);
+  o.depth = 1;
+  const auto pipeline = open(source, schema, o);
+  auto first = pipeline->next_batch();
+  first->lease.mark_trained();
+  first->lease.give_back_when([] { throw std::runtime_error("the copy failed"); });
+  const Trained rest = train(*pipeline);
+  ASSERT_TRUE(rest.error);
+  EXPECT_THAT(rest.error->text(), HasSubstr("the copy failed"));
+  // Buffers that were cut before it was met.
+  EXPECT_LE(rest.batches.size(), 3U);
+}
+
+TEST(BatchPipelineLeases, NoBufferGoesWhileSomethingReadsIt) {
+  const auto schema = fake_schema();
+  const FakeSource source({80});
+  std::atomic<int> freed{0};
+  {
+    auto o = options_of(4, 0);
+    o.leases = 3;
+    const auto pipeline = open(source, schema, o);
+    for (int i = 0; i < 3; ++i) {
+      auto fetched = pipeline->next_batch();
+      if (i == 2) pipeline->stop();
+      fetched->lease.give_back_when([&] { freed.fetch_add(1); });
+    }
+  }
+  EXPECT_EQ(freed.load(), 3);
+}
+
+TEST(BatchPipelineStart, PositionsThatNoRunReachesAreRefused) {
+  const auto schema = fake_schema();
+  const FakeSource source({8, 8});
+  auto o = options_of(4, 2);
+  const Position good = open(source, schema, o)->offsets_to_commit();
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  for (const bool changed : {false, true}) {
+    o.allow_changed_data = changed;
+    for (std::int64_t Position::*field :
+         {&Position::epoch, &Position::next_row, &Position::rows, &Position::batches,
+          &Position::skipped_rows, &Position::skipped_blocks}) {
+      for (const std::int64_t value : {std::int64_t{-1}, kHuge}) {
+        Position p = good;
+        p.*field = value;
+        if (changed) p.fingerprint = 1;
+        EXPECT_FALSE(BatchPipeline::create(source, schema, o, p)) << value;
+      }
+    }
+    Position p = good;
+    p.seed = 9;
+    if (changed) p.fingerprint = 1;
+    EXPECT_FALSE(BatchPipeline::create(source, schema, o, p));
+  }
+}
+
+// What the hand-off reports is what the caller lost in next_batch().
+TEST(BatchPipelineWaits, AddUpToTheTimeThatTheCallerLost) {
+  const auto schema = fake_schema();
+  const FakeSource source(std::vector<std::int64_t>(20, 4), [](std::int64_t) -> Result<void> {
+    std::this_thread::sleep_for(8ms);
+    return {};
+  });
+  const auto pipeline = open(source, schema, options_of(4, 0));
+  std::int64_t lost_ns = 0;
+  for (bool end = false; !end;) {
+    const std::int64_t start = now_ns();
+    auto fetched = pipeline->next_batch();
+    lost_ns += now_ns() - start;
+    ASSERT_TRUE(fetched);
+    end = fetched->state == FetchState::kEnd;
+    std::this_thread::sleep_for(2ms);
+  }
+  const auto reported_ns = pipeline->batch_waits().consumer_wait_ns;
+  EXPECT_LE(reported_ns, lost_ns);
+  EXPECT_GE(reported_ns, lost_ns - 20'000'000);
+  EXPECT_GE(reported_ns, 40'000'000);
+}
+
+TEST(BatchPipelineStart, APositionCostsNothingMeasurable) {
+  const auto schema = fake_schema();
+  const FakeSource source({4000});
+  const auto pipeline = open(source, schema, options_of(2, 0));
+  std::vector<std::int64_t> ns;
+  for (;;) {
+    auto fetched = pipeline->next_batch();
+    if (!fetched || fetched->state != FetchState::kBatch) break;
+    const std::int64_t start = now_ns();
+    fetched->lease.mark_trained();
+    static_cast<void>(pipeline->offsets_to_commit());
+    ns.push_back(now_ns() - start);
+  }
+  ASSERT_EQ(ns.size(), 2000U);
+  std::nth_element(ns.begin(), ns.begin() + 1000, ns.end());
+  EXPECT_LT(ns[1000], 10'000);  // 0.1 % of a step of 10 ms
+}
+
+TEST(BatchPipelineStart, NothingIsReadFromAnotherPlaceThanItsOwn) {
+  const auto schema = fake_schema();
+  std::mutex mutex;
+  std::set<std::int64_t> read;
+  const FakeSource source(std::vector<std::int64_t>(10, 8), [&](std::int64_t b) -> Result<void> {
+    const std::lock_guard lock(mutex);
+    read.insert(b);
+    return {};
+  });
+  const auto o = options_of(4, 0);
+  Position start = open(source, schema, o)->offsets_to_commit();
+  start.next_row = 9 * 8;
+  read.clear();
+  EXPECT_EQ(train(*open(source, schema, o, start)).batches.size(), 2U);
+  EXPECT_EQ(read, std::set<std::int64_t>{9});
 }
 
 TEST(BatchPipelineMemory, ALimitThatTwoWindowsExceedIsRefused) {
