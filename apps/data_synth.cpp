@@ -66,6 +66,15 @@ Result<int> synth(Arguments a) {
   return 0;
 }
 
+// For whole numbers without a sign, of which a negative one would wrap around.
+std::string not_negative(const std::string& text) {
+  return text.starts_with('-') ? fmt::format("found {}, allowed: 0 or more", text) : std::string();
+}
+
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "found nothing; leave the option out for its default" : std::string();
+}
+
 }  // namespace
 
 void add_data_synth(CLI::App& data, Command& chosen) {
@@ -76,7 +85,9 @@ void add_data_synth(CLI::App& data, Command& chosen) {
   command->add_option("OUT", args->out, "folder for train/, valid/ and test/: new or empty")
       ->required();
   command->add_option("--rows", o.rows, "impressions in all")->capture_default_str();
-  command->add_option("--seed", o.seed, "of the world and the rows")->capture_default_str();
+  command->add_option("--seed", o.seed, "of the world and the rows")
+      ->capture_default_str()
+      ->check(not_negative);
   command->add_option("--users", o.users, "users")->capture_default_str();
   command->add_option("--authors", o.authors, "authors")->capture_default_str();
   command->add_option("--items", o.items, "posts")->capture_default_str();
@@ -85,9 +96,11 @@ void add_data_synth(CLI::App& data, Command& chosen) {
       ->add_option("--history", args->history,
                    "events before a row, MIN-MAX[:SHARE],...; default "
                    "26-125:0.3,126-509:0.5,510-1022:0.2")
-      ->type_name("LENGTHS");
+      ->type_name("LENGTHS")
+      ->check(not_empty);
   command->add_option("--candidates", args->candidates, "candidates of a row; default 8-64")
-      ->type_name("MIN-MAX");
+      ->type_name("MIN-MAX")
+      ->check(not_empty);
   command
       ->add_option("--rate", args->rates, "base rate of an action, e.g. fav=0.14; may be repeated")
       ->type_name("ACTION=RATE")
@@ -99,7 +112,8 @@ void add_data_synth(CLI::App& data, Command& chosen) {
       ->add_option("--split", args->split,
                    "shares of train,valid,test in order of time, default 0.8,0.1,0.1; none: all "
                    "files in OUT")
-      ->type_name("SHARES|none");
+      ->type_name("SHARES|none")
+      ->check(not_empty);
   command->add_option("--rows-per-file", o.rows_per_file, "rows of a file")->capture_default_str();
   command->add_option("--row-group-rows", o.row_group_rows, "rows of a row group")
       ->capture_default_str();

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <type_traits>
 
@@ -343,6 +344,18 @@ void fit_lists(const std::vector<std::int64_t>& own, const std::vector<std::int6
   values.assign(fitted.begin(), fitted.end());
 }
 
+// Rows of a lenient column that would be bad have unknown values.
+void blank_rows(const RowIssues& excused, const std::vector<std::int64_t>& offsets, bool list,
+                std::vector<float>& values) {
+  for (const auto& issue : excused) {
+    const std::int64_t first = list ? offsets[static_cast<std::size_t>(issue.row)] : issue.row;
+    const std::int64_t last =
+        list ? offsets[static_cast<std::size_t>(issue.row) + 1] : issue.row + 1;
+    std::fill(values.begin() + first, values.begin() + last,
+              std::numeric_limits<float>::quiet_NaN());
+  }
+}
+
 }  // namespace
 
 Result<void> read_column(parquet::RowGroupReader& group, const ParquetColumn& c,
@@ -353,7 +366,9 @@ Result<void> read_column(parquet::RowGroupReader& group, const ParquetColumn& c,
   const auto* descriptor = metadata->schema()->Column(c.leaf);
   const auto reader = group.GetColumnPageReader(c.leaf);
   const Pages pages{*reader, descriptor, metadata->ColumnChunk(c.leaf)->num_values()};
-  RowCursor cursor(c, to.index, to.rows, offsets, scratch.levels, issues);
+  RowIssues excused;
+  RowCursor cursor(c, to.index, to.rows, offsets, scratch.levels,
+                   c.wanted.lenient ? excused : issues);
   const auto read = [&](auto type, auto& out) {
     return read_values<decltype(type)>(pages, c, cursor, out);
   };
@@ -384,6 +399,11 @@ Result<void> read_column(parquet::RowGroupReader& group, const ParquetColumn& c,
     default:
       PL_TRY_VOID(read(parquet::Int64Type(), floats));
       break;
+  }
+  if (c.wanted.lenient) {
+    if (list && !to.first) fit_lists(offsets, *to.offsets, to.index, floats, excused);
+    blank_rows(excused, list ? *to.offsets : offsets, list, floats);
+    return {};
   }
   check_finite(floats, to.index, list, offsets, issues);
   if (list && !to.first) fit_lists(offsets, *to.offsets, to.index, floats, issues);

@@ -28,7 +28,7 @@ struct ColumnTarget {
 
 // Reads all values of a column chunk. Lists: with `first` their offsets are written, else they are
 // fitted to those there: too long ones are cut, short ones filled with 0. Rows that cannot be used
-// are added to `issues`, in no order.
+// are added to `issues`, in no order; those of a lenient column hold NaN instead.
 // Errors: kCorruptData. Throws what parquet throws.
 Result<void> read_column(parquet::RowGroupReader& group, const ParquetColumn& column,
                          const ColumnTarget& to, RowIssues& issues);

@@ -466,7 +466,7 @@ Schema Schema::with_carried(const std::vector<std::string>& columns) const {
     Target target;
     target.name = name;
     target.column = static_cast<int>(s.columns_.size());
-    s.columns_.push_back({name, Shape::kCandidateList, Element::kFloat});
+    s.columns_.push_back({name, Shape::kCandidateList, Element::kFloat, true});
     s.targets_.push_back(std::move(target));
   }
   return s;

@@ -33,6 +33,8 @@ struct Column {
   std::string name;
   Shape shape = Shape::kScalar;
   Element element = Element::kInt64;
+  // Floats only: what cannot be used is read as NaN and makes no row bad.
+  bool lenient = false;
   friend bool operator==(const Column&, const Column&) = default;
 };
 
@@ -99,7 +101,8 @@ class Schema {
   Schema without_labels() const;
 
   // The same with more columns of candidates (lists of numbers) carried along: batches cut with it
-  // have column i as target(targets().size() of this schema + i). For evaluations, not for models.
+  // have column i as target(targets().size() of this schema + i). Carried columns are lenient. For
+  // evaluations, not for models.
   Schema with_carried(const std::vector<std::string>& columns) const;
 
   const std::vector<Column>& columns() const { return columns_; }

@@ -7,11 +7,16 @@
 #include <filesystem>
 #include <limits>
 
+#include "core/log.hpp"
 #include "data/batch_pipeline.hpp"
+#include "data/dataset_files.hpp"
+#include "data/file_columns.hpp"
 #include "train/run_directory.hpp"
 
 namespace paceline::train {
 namespace {
+
+constexpr const char* kOracle = "oracle_probability";
 
 std::string number(const Metric& metric, bool with_interval = true) {
   if (!metric.value) return "-";
@@ -22,7 +27,7 @@ std::string number(const Metric& metric, bool with_interval = true) {
 }
 
 std::string oracle_column(const features::Action& action) {
-  return "oracle_probability." + action.name;
+  return fmt::format("{}.{}", kOracle, action.name);
 }
 
 // The logit of a probability; one that is none becomes NaN, 0 and 1 stay finite.
@@ -74,6 +79,32 @@ std::vector<Scored> scored_actions(const std::vector<features::Action>& actions,
   return trained;
 }
 
+// Says which actions have no true probabilities although the first file has some.
+void tell_missing(const std::vector<std::string>& paths, const features::Schema& schema,
+                  const std::vector<std::size_t>& trained,
+                  const std::vector<std::size_t>& present) {
+  const auto files = data::find_files(paths);
+  if (!files || files->empty()) return;
+  const auto columns = data::file_columns(files->front());
+  if (!columns) return;
+  std::string missing, fields;
+  bool found = false;
+  for (const auto& column : columns->columns) {
+    if (column.name == kOracle) found = true;
+    if (!column.name.starts_with(std::string(kOracle) + '.')) continue;
+    found = true;
+    fields += (fields.empty() ? "" : ", ") + column.name.substr(std::string(kOracle).size() + 1);
+  }
+  for (const std::size_t a : trained) {
+    if (std::find(present.begin(), present.end(), a) != present.end()) continue;
+    missing += (missing.empty() ? "" : ", ") + schema.actions()[a].name;
+  }
+  if (!found || missing.empty()) return;
+  log::info(fmt::format(
+      "no oracle of {}: not every file has such a list of numbers in {}; {} has {}", missing,
+      kOracle, files->front().path, fields.empty() ? "no fields there" : fields));
+}
+
 }  // namespace
 
 Result<EvalSource> open_eval_source(const std::vector<std::string>& paths,
@@ -101,7 +132,9 @@ Result<EvalSource> open_eval_source(const std::vector<std::string>& paths,
   for (const std::size_t a : trained) {
     if (open_with({a})) present.push_back(a);
   }
-  return open_with(present);
+  auto opened = open_with(present);
+  if (opened) tell_missing(paths, schema, trained, present);
+  return opened;
 }
 
 Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& split,
@@ -164,17 +197,17 @@ Result<void> append_eval(const std::string& run_dir, std::int64_t step,
 
 std::string metrics_table(const SplitMetrics& metrics) {
   constexpr const char* kRow = "{:<12} {:>10} {:>24} {:>24} {:>24} {:>8} {:>8} {:>8}";
-  constexpr const char* kOracle = " {:>10} {:>9}";
+  constexpr const char* kMore = " {:>10} {:>9}";
   const bool known = std::any_of(metrics.actions.begin(), metrics.actions.end(),
                                  [](const auto& a) { return a.oracle.has_value(); });
   std::string text = fmt::format(fmt::runtime(kRow), metrics.split, "candidates", "auc", "user_auc",
                                  "ne", "calib", "ndcg", "log_loss");
-  if (known) text += fmt::format(fmt::runtime(kOracle), "oracle_auc", "oracle_ne");
+  if (known) text += fmt::format(fmt::runtime(kMore), "oracle_auc", "oracle_ne");
   for (const auto& [action, r, oracle] : metrics.actions) {
     text += '\n' + fmt::format(fmt::runtime(kRow), action, r.candidates, number(r.auc),
                                number(r.user_auc), number(r.ne), number(r.calibration, false),
                                number(r.ndcg, false), number(r.log_loss, false));
-    if (oracle) text += fmt::format(fmt::runtime(kOracle), number(oracle->auc), number(oracle->ne));
+    if (oracle) text += fmt::format(fmt::runtime(kMore), number(oracle->auc), number(oracle->ne));
     if (r.non_finite > 0)
       text += fmt::format("\n  {} scores are not finite: no metrics", r.non_finite);
     if (oracle && oracle->non_finite > 0) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -112,6 +113,88 @@ TEST(Oracle, IsFoundForEachTrainedActionThatHasOne) {
   ASSERT_TRUE(one) << one.error().text();
   ASSERT_TRUE(one->oracle);
   EXPECT_EQ(one->oracle->target, (std::vector<std::int32_t>{-1, 1, -1}));
+}
+
+TEST(Oracle, AnActionWithoutOneIsNamed) {
+  const data::testing::TempDir dir;
+  synth::Options options;
+  options.rows = 20;
+  options.items = 200;
+  options.history = {{0, 5, 1.0}};
+  ASSERT_TRUE(synth::synthesize(dir.file("out"), options));
+  const auto told = [&](const std::vector<std::string>& paths, const std::string& config) {
+    ::testing::internal::CaptureStderr();
+    const auto source = open_eval_source(paths, schema_of(config));
+    EXPECT_TRUE(source) << (source ? "" : source.error().text());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string text = told({dir.file("out")}, config_text("like"));
+  EXPECT_NE(text.find("no oracle of like:"), std::string::npos) << text;
+  EXPECT_NE(text.find("has fav, click,"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_EQ(told({dir.file("out")}, config_text("fav")), "");
+  data::testing::write_impressions(dir.file("plain"), {.rows = 20});
+  EXPECT_EQ(told({dir.file("plain")}, data::testing::impression_features()), "")
+      << "data without any oracle";
+}
+
+// Impressions with a column oracle_probability.like: values of row r are 0.25, but for some rows.
+void write_with_oracle(const std::string& path) {
+  constexpr std::int64_t kRows = 8;
+  const auto table = data::testing::impression_table({.rows = kRows}, 0, kRows);
+  const auto items = std::static_pointer_cast<arrow::ListArray>(
+      table->GetColumnByName("candidate_item_id")->chunk(0));
+  const auto value = std::make_shared<arrow::FloatBuilder>();
+  arrow::ListBuilder lists(arrow::default_memory_pool(), value);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    if (r == 4) {
+      data::testing::check(lists.AppendNull());
+      continue;
+    }
+    data::testing::check(lists.Append());
+    const int n = items->value_length(r) + (r == 5 ? 1 : 0);
+    for (int i = 0; i < n; ++i) {
+      const bool first = i == 0;
+      data::testing::check(first && r == 2   ? value->Append(std::nanf(""))
+                           : first && r == 3 ? value->AppendNull()
+                           : first && r == 6 ? value->Append(HUGE_VALF)
+                                             : value->Append(0.25F));
+    }
+  }
+  std::shared_ptr<arrow::Array> oracle;
+  data::testing::check(lists.Finish(&oracle));
+  const auto with = table->AddColumn(table->num_columns(),
+                                     arrow::field("oracle_probability.like", oracle->type()),
+                                     std::make_shared<arrow::ChunkedArray>(oracle));
+  data::testing::check(with.status());
+  data::testing::write_parquet(path, **with, kRows);
+}
+
+TEST(Oracle, BadProbabilitiesMakeNoRowBad) {
+  const data::testing::TempDir dir;
+  write_with_oracle(dir.file("part-0.parquet"));
+  const auto schema = schema_of(data::testing::impression_features());
+  for (const std::int64_t allowed : {0, 8}) {
+    const auto opened = open_eval_source({dir.path().string()}, schema, {.max_bad_rows = allowed});
+    ASSERT_TRUE(opened) << opened.error().text();
+    ASSERT_TRUE(opened->oracle);
+    features::RowBlock block;
+    const auto read = opened->source->read(0, block);
+    ASSERT_TRUE(read) << read.error().text();
+    EXPECT_EQ(block.rows, 8);
+    EXPECT_TRUE(block.bad_rows.empty());
+    const auto& values = block.columns.back().floats;
+    ASSERT_EQ(static_cast<std::int64_t>(values.size()), block.candidate_offsets.back());
+    for (std::size_t r = 0; r < 8; ++r) {
+      const auto first = static_cast<std::size_t>(block.candidate_offsets[r]);
+      const auto last = static_cast<std::size_t>(block.candidate_offsets[r + 1]);
+      EXPECT_EQ(std::isfinite(values[first]), r < 2 || r == 7) << r;
+      const bool all = r >= 3 && r <= 5;  // a null in the list, a null list, another length
+      for (std::size_t i = first + 1; i < last; ++i) {
+        EXPECT_EQ(std::isnan(values[i]), all) << r;
+      }
+    }
+  }
 }
 
 TEST(Oracle, DataWithoutOneAreEvaluatedWithoutAndErrorsStay) {

@@ -11,8 +11,10 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -129,7 +131,7 @@ class Staging {
 
   ~Staging() {
     std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    if (!keep_) fs::remove_all(path_, ignored);
     ::close(lock_);
   }
   Staging(const Staging&) = delete;
@@ -138,17 +140,31 @@ class Staging {
   const fs::path& path() const { return path_; }
 
   // Moves what an earlier call made out of the way and what is here into place, the description
-  // first out and last in.
+  // first out and last in. After an error everything is where it was.
   Result<void> publish() {
     const fs::path old = path_ / ".old";
     std::error_code error;
     fs::create_directory(old, error);
     if (error) return file_error("create the folder", old, error);
-    PL_TRY_VOID(move_all(out_, old, true));
-    return move_all(path_, out_, false);
+    std::vector<Move> moves;
+    auto moved = move_all(out_, old, true, moves);
+    if (moved) moved = move_all(path_, out_, false, moves);
+    if (moved) return {};
+    for (auto move = moves.rbegin(); move != moves.rend(); ++move) {
+      fs::rename(move->to, move->from, error);
+      keep_ = keep_ || error;
+    }
+    if (!keep_) return moved;
+    return Error(Code::kIo, fmt::format("{}; what was there before could not be put back: it is in "
+                                        "{}, take it out before the next call",
+                                        moved.error().message(), old.string()));
   }
 
  private:
+  struct Move {
+    fs::path from, to;
+  };
+
   Staging(fs::path out, fs::path path, int lock)
       : out_(std::move(out)), path_(std::move(path)), lock_(lock) {}
 
@@ -176,7 +192,9 @@ class Staging {
                              out.string(), other.empty() ? "no " + std::string(kAbout) : other));
   }
 
-  static Result<void> move_all(const fs::path& from, const fs::path& to, bool about_first) {
+  // Adds what it moved to `moves`, after an error too.
+  static Result<void> move_all(const fs::path& from, const fs::path& to, bool about_first,
+                               std::vector<Move>& moves) {
     std::error_code error;
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(from, error)) {
@@ -190,12 +208,14 @@ class Staging {
     for (const auto& name : names) {
       fs::rename(from / name, to / name, error);
       if (error) return file_error("rename", from / name, error);
+      moves.push_back({from / name, to / name});
     }
     return {};
   }
 
   fs::path out_, path_;
   int lock_;
+  bool keep_ = false;
 };
 
 // What the threads share while they write.
@@ -251,7 +271,7 @@ Result<void> write_about(const fs::path& path, const Options& options) {
 }  // namespace
 
 Result<Counts> synthesize(const fs::path& out, const Options& options,
-                          const OnProgress& on_progress) {
+                          const OnProgress& on_progress) try {
   PL_TRY_VOID(check(options));
   PL_TRY(const auto staging, Staging::create(out, options.overwrite));
   if (!options.one_folder) {
@@ -287,6 +307,10 @@ Result<Counts> synthesize(const fs::path& out, const Options& options,
   PL_TRY_VOID(write_about(staging->path() / kAbout, options));
   PL_TRY_VOID(staging->publish());
   return counts;
+} catch (const std::bad_alloc&) {
+  return Error(Code::kOutOfMemory, "no memory for the world; fewer --items or --threads take less");
+} catch (const std::system_error& e) {
+  return Error(Code::kIo, fmt::format("cannot write {}: {}", out.string(), e.what()));
 }
 
 }  // namespace paceline::data::synth

@@ -28,7 +28,8 @@ using OnProgress = std::function<bool(std::int64_t rows)>;
 // complete; after an error or a stop nothing is left. An OUT that holds anything is refused unless
 // `overwrite`, which replaces what an earlier call made once the new data are complete. A hidden
 // folder that a killed call left is removed.
-// Errors: kInvalidArgument (options, OUT), kIo (disk), kCancelled. Blocks; uses options.threads.
+// Errors: kInvalidArgument (options, OUT), kIo (disk), kOutOfMemory, kCancelled. Blocks; uses
+// options.threads.
 Result<Counts> synthesize(const std::filesystem::path& out, const Options& options,
                           const OnProgress& on_progress = {});
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 #include <map>
+#include <new>
 #include <set>
 #include <sstream>
 #include <string>
@@ -237,6 +238,37 @@ TEST(Synth, AStopLeavesNothing) {
   EXPECT_TRUE(seen >= 100 && seen < 250) << seen;
   EXPECT_TRUE(fs::is_empty(dir.file("out")));
   EXPECT_TRUE(synthesize(dir.file("out"), o)) << "the same folder can be used again";
+}
+
+TEST(Synth, OldDataAreBackWhenTheNewCannotTakeTheirPlace) {
+  const TempDir dir;
+  const fs::path out = dir.path() / "out";
+  ASSERT_TRUE(synthesize(out, small(100)));
+  const auto before = contents(out);
+  Options o = small(60);
+  o.overwrite = true;
+  const auto failed = synthesize(out, o, [&](std::int64_t) {
+    // No folder can be moved to where this one is; description and test were moved before.
+    fs::create_directories(out / ".synth-tmp/.old/train/in the way");
+    return true;
+  });
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), Code::kIo) << failed.error().text();
+  EXPECT_TRUE(contents(out) == before);
+  EXPECT_FALSE(fs::exists(out / ".synth-tmp"));
+  ASSERT_TRUE(synthesize(out, o));
+  EXPECT_TRUE(contents(out) == made(small(60)));
+}
+
+TEST(Synth, NoMemoryIsAnErrorThatLeavesNothing) {
+  const TempDir dir;
+  Options o = small(200);
+  o.threads = 2;
+  const auto failed =
+      synthesize(dir.file("out"), o, [](std::int64_t) -> bool { throw std::bad_alloc(); });
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), Code::kOutOfMemory) << failed.error().text();
+  EXPECT_TRUE(fs::is_empty(dir.file("out")));
 }
 
 TEST(Synth, WhatAKilledCallLeftIsNotDataAndIsRemoved) {
