@@ -14,6 +14,7 @@
   * No `<!-- fill: ... -->` is left.
 `--self-test` proves that each rule can fail.
 """
+import fnmatch
 import json
 import pathlib
 import re
@@ -61,7 +62,8 @@ class Repository:
         return tuple(line.strip("/") for line in lines if line.startswith("/"))
 
     def is_generated(self, path):
-        return any(path == g or path.startswith(g + "/") for g in self.generated)
+        parents = [path] + [str(p) for p in pathlib.PurePosixPath(path).parents]
+        return any(fnmatch.fnmatch(p, g) for p in parents for g in self.generated)
 
     def identifiers(self):
         if self._identifiers is None:
