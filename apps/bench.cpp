@@ -6,26 +6,27 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "commands.hpp"
+#include "core/bytes.hpp"
 #include "data/arrow_decode.hpp"
 #include "data/batch_pipeline.hpp"
 #include "data/cpu_clock.hpp"
 #include "data/dataset_files.hpp"
-#include "data/suggest_config.hpp"
+#include "inspect_target.hpp"
 
 namespace paceline::app {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct Arguments {
-  std::string target;
-  std::string split = "train";
-  int readers = 1, depth = 1, cores = 0, rounds = 3;
-  std::int64_t batch = 64, window = 4, rows = 0;
+  std::string target, split;
+  std::vector<std::string> overrides;
+  std::optional<std::int64_t> readers, depth, batch, window;  // none: the config's own
+  int cores = 0, rounds = 3;
+  std::int64_t rows = 0;
   bool json = false;
 };
 
@@ -33,7 +34,9 @@ struct Arguments {
 struct Dataset {
   std::vector<std::string> paths;
   features::Schema schema;
-  features::BatchLimits limits;
+  bool has_labels = true;
+  data::SourceOptions source_options;
+  data::BatchPipelineOptions options;
   std::unique_ptr<data::Source> source;
 };
 
@@ -50,20 +53,10 @@ struct Measured {
   std::int64_t batch_count = 0, tokens = 0;
   pipeline::WaitStats block_waits, batch_waits;
   features::CutCounts cuts;
+  data::SkippedData skipped;  // of one round; the same in each
+  data::BatchPipelineMemory memory;
+  std::string no_decode;  // why Arrow decoded nothing
 };
-
-bool is_config(const fs::path& path) {
-  return path.extension() == ".toml" || fs::exists(path / "config.toml");
-}
-
-Result<Config> config_of(const Arguments& args) {
-  const fs::path path = args.target;
-  if (is_config(path)) {
-    return Config::load(fs::is_directory(path) ? path / "config.toml" : path);
-  }
-  PL_TRY(const std::string suggested, data::suggest_config({args.target}));
-  return Config::parse(suggested, "the config suggested for " + args.target);
-}
 
 // The first files that hold `rows` rows.
 Result<void> keep_rows(Dataset& d, std::int64_t rows) {
@@ -78,21 +71,33 @@ Result<void> keep_rows(Dataset& d, std::int64_t rows) {
     sum += d.source->files()[f].rows;
   }
   d.paths = std::move(kept);
-  PL_TRY(d.source, data::open_parquet(d.paths, d.schema));
+  PL_TRY(d.source, data::open_parquet(d.paths, d.schema, d.source_options));
   return {};
 }
 
+// The config's own values, but for what the options say.
+std::vector<std::string> overrides_of(const Arguments& args) {
+  std::vector<std::string> all = args.overrides;
+  const auto set = [&](const char* key, const std::optional<std::int64_t>& value) {
+    if (value) all.push_back(fmt::format("{}={}", key, *value));
+  };
+  set("data.readers", args.readers);
+  set("data.depth", args.depth);
+  set("data.shuffle_window", args.window);
+  set("batch.examples", args.batch);
+  return all;
+}
+
 Result<Dataset> open_dataset(const Arguments& args) {
-  PL_TRY(auto config, config_of(args));
-  PL_TRY_VOID(config.override_with(fmt::format("batch.examples={}", args.batch)));
+  PL_TRY(auto target, data_target({args.target}, args.split, overrides_of(args)));
   Dataset d;
-  PL_TRY(d.schema, features::Schema::from_config(config));
-  PL_TRY(d.limits, features::BatchLimits::from_config(config, d.schema));
-  d.paths = {args.target};
-  if (is_config(args.target)) {
-    PL_TRY(d.paths, config.get_paths("data." + args.split));
-  }
-  PL_TRY(d.source, data::open_parquet(d.paths, d.schema));
+  d.paths = std::move(target.paths);
+  d.schema = std::move(target.schema);
+  d.has_labels = target.has_labels;
+  d.source_options = target.config.source_options();
+  d.options = target.config.pipeline_options();
+  d.options.epochs = 1;
+  PL_TRY(d.source, data::open_parquet(d.paths, d.schema, d.source_options));
   if (args.rows > 0) PL_TRY_VOID(keep_rows(d, args.rows));
   if (d.source->rows() == 0) return Error(Code::kInvalidArgument, "no rows to load");
   return d;
@@ -107,43 +112,67 @@ Result<void> all_rows(const Dataset& d, std::int64_t rows, const char* who) {
   return Error(Code::kInternal, fmt::format("{} gave {} rows of {}", who, rows, d.source->rows()));
 }
 
+// Reads every block; as many as may be skipped may fail, and count with their rows.
 Result<Cost> read_blocks(const Dataset& d) {
   Cost cost;
   features::RowBlock block;
+  std::int64_t failed = 0;
   const auto start = Clock::now();
   const double cpu = data::process_cpu_seconds();
   for (std::size_t b = 0; b < d.source->blocks().size(); ++b) {
-    PL_TRY_VOID(d.source->read(static_cast<std::int64_t>(b), block));
-    cost.rows += block.rows;
+    auto read = d.source->read(static_cast<std::int64_t>(b), block);
+    if (!read && ++failed > d.options.skip_bad_blocks) return read.error();
+    cost.rows += read ? block.rows : d.source->blocks()[b].rows;
   }
   cost.cpu_s = data::process_cpu_seconds() - cpu;
   cost.wall_s = seconds_since(start);
   return cost;
 }
 
-Result<void> load_batches(const Dataset& d, const Arguments& args, Measured& m) {
-  data::BatchPipelineOptions options;
-  options.limits = d.limits;
-  options.readers = args.readers;
-  options.depth = args.depth;
-  options.shuffle_window = args.window;
-  options.seed = 1;
+// Which rows came. Without skips every row comes once: of rows 0 .. n - 1 the sum and the sum of
+// squares are known. With skips every row has a place of its own.
+class Arrivals {
+ public:
+  Arrivals(std::int64_t rows, bool skips) : seen_(skips ? static_cast<std::size_t>(rows) : 0) {}
+
+  void add(std::int64_t row) {
+    const auto r = static_cast<std::uint64_t>(row);
+    sum_ += r;
+    squares_ += r * r;
+    if (seen_.empty()) return;
+    twice_ = twice_ || seen_[r];
+    seen_[r] = true;
+  }
+  // Whether `rows` different rows came.
+  bool each_once(std::int64_t rows) const {
+    if (!seen_.empty()) return !twice_;
+    std::uint64_t sum = sum_, squares = squares_;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto r = static_cast<std::uint64_t>(row);
+      sum -= r;
+      squares -= r * r;
+    }
+    return sum == 0 && squares == 0;
+  }
+
+ private:
+  std::vector<bool> seen_;
+  bool twice_ = false;
+  std::uint64_t sum_ = 0, squares_ = 0;
+};
+
+Result<void> load_batches(const Dataset& d, Measured& m) {
   Cost cost;
   std::int64_t batches = 0, tokens = 0;
-  // Every row once: of rows 0 .. n - 1 the sum and the sum of squares are known.
-  std::uint64_t sum = 0, squares = 0;
+  Arrivals arrivals(d.source->rows(), d.options.skip_bad_rows + d.options.skip_bad_blocks > 0);
   const auto start = Clock::now();
   const double cpu = data::process_cpu_seconds();
-  PL_TRY(auto pipeline, data::BatchPipeline::create(*d.source, d.schema, options, {}));
+  PL_TRY(auto pipeline, data::BatchPipeline::create(*d.source, d.schema, d.options, {}));
   for (;;) {
     PL_TRY(auto fetched, pipeline->next_batch());
     if (fetched.state != data::FetchState::kBatch) break;
     const auto& batch = fetched.lease.batch();
-    for (const auto row : batch.dataset_row()) {
-      const auto r = static_cast<std::uint64_t>(row);
-      sum += r;
-      squares += r * r;
-    }
+    for (const auto row : batch.dataset_row()) arrivals.add(row);
     cost.rows += batch.examples();
     tokens += batch.tokens();
     ++batches;
@@ -151,36 +180,45 @@ Result<void> load_batches(const Dataset& d, const Arguments& args, Measured& m) 
   }
   cost.cpu_s = data::process_cpu_seconds() - cpu;
   cost.wall_s = seconds_since(start);
-  PL_TRY_VOID(all_rows(d, cost.rows, "the batch pipeline"));
-  for (std::int64_t row = 0; row < cost.rows; ++row) {
-    const auto r = static_cast<std::uint64_t>(row);
-    sum -= r;
-    squares -= r * r;
-  }
-  if (sum != 0 || squares != 0) {
-    return Error(Code::kInternal, "the batch pipeline gave a row twice and another never");
+  m.skipped = pipeline->skipped();
+  PL_TRY_VOID(all_rows(d, cost.rows + m.skipped.bad_rows + m.skipped.rows_of_bad_blocks,
+                       "the batch pipeline"));
+  if (!arrivals.each_once(cost.rows)) {
+    return Error(Code::kInternal, "the batch pipeline gave a row twice");
   }
   if (m.batches.rows == 0 || cost.cpu_s < m.batches.cpu_s) {
     m.batches = cost;
     m.block_waits = pipeline->block_waits();
     m.batch_waits = pipeline->batch_waits();
   }
+  m.memory = pipeline->memory();
   m.batch_count = batches;
   m.tokens = tokens;
   m.cuts = pipeline->cuts();
   return {};
 }
 
+// Arrow has no way around what cannot be decoded: where that may be skipped there is no figure.
+Result<void> decode(const Dataset& d, Measured& m) {
+  const auto decoded = data::decode_with_arrow(d.paths, d.schema);
+  if (!decoded && d.options.skip_bad_blocks > 0) {
+    m.no_decode = decoded.error().message();
+    return {};
+  }
+  if (!decoded) return decoded.error();
+  PL_TRY_VOID(all_rows(d, decoded->rows, "Arrow"));
+  keep_cheaper(m.decode, {decoded->rows, decoded->cpu_s, decoded->wall_s});
+  return {};
+}
+
 Result<Measured> measure(const Dataset& d, const Arguments& args) {
   Measured m;
   for (int round = 0; round < args.rounds; ++round) {
-    PL_TRY(const auto decoded, data::decode_with_arrow(d.paths, d.schema));
-    PL_TRY_VOID(all_rows(d, decoded.rows, "Arrow"));
-    keep_cheaper(m.decode, {decoded.rows, decoded.cpu_s, decoded.wall_s});
+    PL_TRY_VOID(decode(d, m));
     PL_TRY(const Cost read, read_blocks(d));
     PL_TRY_VOID(all_rows(d, read.rows, "reading"));
     keep_cheaper(m.read, read);
-    PL_TRY_VOID(load_batches(d, args, m));
+    PL_TRY_VOID(load_batches(d, m));
   }
   return m;
 }
@@ -193,21 +231,43 @@ void show_waits(const char* name, const pipeline::WaitStats& w) {
       static_cast<double>(w.acquire_wait_ns) * 1e-9, w.mean_occupancy());
 }
 
+void show_used(const Dataset& d, const Measured& m) {
+  const auto& o = d.options;
+  fmt::print("readers {}, depth {}, shuffle window {}, {}seed {}, memory {} of at most {}\n",
+             o.readers, o.depth, o.shuffle_window, o.overlap ? "" : "no overlap, ", o.seed,
+             bytes_text(m.memory.total()), bytes_text(o.memory_limit));
+  fmt::print("batches of {} examples, {} tokens, histories of {}, {} candidates{}\n",
+             o.limits.examples, o.limits.tokens, o.limits.history_len, o.limits.candidates,
+             d.has_labels ? "" : "; no labels were found");
+  if (o.skip_bad_rows + o.skip_bad_blocks > 0) {
+    fmt::print("may skip {} bad rows and {} bad row groups\n", o.skip_bad_rows, o.skip_bad_blocks);
+  }
+}
+
 void show(const Dataset& d, const Measured& m) {
   fmt::print("{} rows in {} blocks of {} files, {} batches, {:.1f} tokens a row\n",
              d.source->rows(), d.source->blocks().size(), d.source->files().size(), m.batch_count,
-             static_cast<double>(m.tokens) / static_cast<double>(d.source->rows()));
+             static_cast<double>(m.tokens) /
+                 static_cast<double>(std::max<std::int64_t>(m.batches.rows, 1)));
+  show_used(d, m);
   const auto line = [&](const char* what, const Cost& c) {
-    fmt::print("{:<34} {:>9.0f} rows per CPU-second {:>6.2f} x decode {:>9.0f} rows/s\n", what,
-               c.per_cpu_s(), c.per_cpu_s() / m.decode.per_cpu_s(), c.per_s());
+    fmt::print("{:<26} {:>9.0f} rows per CPU-second {:>11} {:>9.0f} rows/s\n", what, c.per_cpu_s(),
+               m.decode.rows > 0
+                   ? fmt::format("{:.2f} x decode", c.per_cpu_s() / m.decode.per_cpu_s())
+                   : "",
+               c.per_s());
   };
-  line("decode alone (Arrow)", m.decode);
+  if (m.no_decode.empty()) {
+    line("decode alone (Arrow)", m.decode);
+  } else {
+    fmt::print("decode alone (Arrow): not measured: {}\n", m.no_decode);
+  }
   line("read", m.read);
   line("shuffled packed batches", m.batches);
   show_waits("readers -> batcher", m.block_waits);
   show_waits("batcher -> caller", m.batch_waits);
-  if (const std::string cuts = features::cuts_text(m.cuts); !cuts.empty()) {
-    fmt::print("{}\n", cuts);
+  for (const auto& text : {features::cuts_text(m.cuts), data::skipped_text(m.skipped)}) {
+    if (!text.empty()) fmt::print("{}\n", text);
   }
 }
 
@@ -227,24 +287,40 @@ nlohmann::json to_json(const pipeline::WaitStats& w) {
 }
 
 void show_json(const Dataset& d, const Arguments& args, const Measured& m) {
-  const nlohmann::json all = {
-      {"rows", d.source->rows()},
-      {"blocks", d.source->blocks().size()},
-      {"files", d.source->files().size()},
-      {"batches", m.batch_count},
-      {"tokens", m.tokens},
-      {"readers", args.readers},
-      {"depth", args.depth},
-      {"window", args.window},
-      {"cores", args.cores},
-      {"decode", to_json(m.decode)},
-      {"read", to_json(m.read)},
-      {"pipeline", to_json(m.batches)},
-      {"read_over_decode", m.read.per_cpu_s() / m.decode.per_cpu_s()},
-      {"pipeline_over_decode", m.batches.per_cpu_s() / m.decode.per_cpu_s()},
-      {"block_waits", to_json(m.block_waits)},
-      {"batch_waits", to_json(m.batch_waits)}};
-  fmt::print("{}\n", all.dump());
+  const auto over_decode = [&](const Cost& c) {
+    return m.decode.rows > 0 ? nlohmann::json(c.per_cpu_s() / m.decode.per_cpu_s())
+                             : nlohmann::json();
+  };
+  const auto& o = d.options;
+  const nlohmann::json all = {{"rows", d.source->rows()},
+                              {"blocks", d.source->blocks().size()},
+                              {"files", d.source->files().size()},
+                              {"labels", d.has_labels},
+                              {"batches", m.batch_count},
+                              {"tokens", m.tokens},
+                              {"readers", o.readers},
+                              {"depth", o.depth},
+                              {"window", o.shuffle_window},
+                              {"seed", o.seed},
+                              {"examples", o.limits.examples},
+                              {"batch_tokens", o.limits.tokens},
+                              {"history_len", o.limits.history_len},
+                              {"candidates", o.limits.candidates},
+                              {"memory_limit", o.memory_limit},
+                              {"memory_bytes", m.memory.total()},
+                              {"skipped",
+                               {{"rows", m.skipped.bad_rows},
+                                {"row_groups", m.skipped.bad_blocks},
+                                {"rows_of_row_groups", m.skipped.rows_of_bad_blocks}}},
+                              {"cores", args.cores},
+                              {"decode", m.decode.rows > 0 ? to_json(m.decode) : nlohmann::json()},
+                              {"read", to_json(m.read)},
+                              {"pipeline", to_json(m.batches)},
+                              {"read_over_decode", over_decode(m.read)},
+                              {"pipeline_over_decode", over_decode(m.batches)},
+                              {"block_waits", to_json(m.block_waits)},
+                              {"batch_waits", to_json(m.batch_waits)}};
+  fmt::print("{}\n", all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 // Binds the process, and so every thread it starts, to `n` of the cores it may use.
@@ -293,18 +369,23 @@ void add_bench(CLI::App& app, Command& chosen) {
                    "a data set (directory, file, glob or URI), read with the config that its "
                    "columns suggest; or a config file or run directory")
       ->required();
-  loader->add_option("--split", args->split, "which data of the config")
-      ->capture_default_str()
+  loader->add_option("--split", args->split, "of a config: train (default), valid or test")
       ->check(CLI::IsMember({"train", "valid", "test"}));
   const auto number = [&](const char* name, auto& value, const char* what, std::int64_t least,
                           std::int64_t most) {
     loader->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
   };
-  number("--readers", args->readers, "threads that read", 1, 256);
-  number("--depth", args->depth, "batches cut ahead", 1, 1024);
-  number("--batch", args->batch, "examples of a batch", 1, 1 << 20);
-  number("--window", args->window, "blocks that are shuffled together; 0 keeps the order", 0,
-         1 << 20);
+  loader
+      ->add_option("--set", args->overrides,
+                   "section.key=value, overrides the config; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->take_all();
+  number("--readers", args->readers, "threads that read; else data.readers", 1, 256);
+  number("--depth", args->depth, "batches cut ahead; else data.depth", 1, 1024);
+  number("--batch", args->batch, "examples of a batch; else batch.examples", 1, 1 << 20);
+  number("--window", args->window,
+         "blocks shuffled together, 0 keeps the order; else data.shuffle_window", 0, 1 << 20);
   number("--rows", args->rows, "only the first files that hold so many rows; 0: all", 0,
          std::int64_t{1} << 40);
   number("--cores", args->cores, "bind the process to so many cores; 0: as it is", 0, 1024);

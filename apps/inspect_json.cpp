@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <utility>
 
 #include "inspect_report.hpp"
 
@@ -35,19 +35,25 @@ ordered_json columns(const data::Inspection& found) {
 }
 
 ordered_json refused(const data::Inspection& found) {
-  auto first = ordered_json::array();
-  for (const auto& r : found.refusals) {
+  const auto one = [](const data::Refusal& r) -> ordered_json {
     const auto place = [](std::int64_t n) { return n < 0 ? ordered_json() : ordered_json(n); };
-    first.push_back({{"file", r.file},
-                     {"row_group", place(r.row_group)},
-                     {"row", place(r.row)},
-                     {"why", r.why}});
+    return {
+        {"file", r.file}, {"row_group", place(r.row_group)}, {"row", place(r.row)}, {"why", r.why}};
+  };
+  auto first = ordered_json::array();
+  for (const auto& r : found.refusals) first.push_back(one(r));
+  auto reasons = ordered_json::array();
+  for (const auto& r : found.by_reason) {
+    reasons.push_back({{"kind", r.kind.what},
+                       {"column", r.kind.column.empty() ? ordered_json() : ordered_json(r.kind.column)},
+                       {"rows", r.rows},
+                       {"row_groups", r.row_groups},
+                       {"files", r.files},
+                       {"first", one(r.first)}});
   }
-  return {{"rows", found.refused_rows},
-          {"row_groups", found.refused_blocks},
-          {"files", found.refused_files},
-          {"by_reason", found.by_reason},
-          {"first", std::move(first)}};
+  return {{"whole_data_set", found.refused_files > 0}, {"rows", found.refused_rows},
+          {"row_groups", found.refused_blocks},        {"files", found.refused_files},
+          {"by_reason", std::move(reasons)},           {"first", std::move(first)}};
 }
 
 ordered_json actions(const data::Inspection& found) {
@@ -67,16 +73,10 @@ ordered_json actions(const data::Inspection& found) {
 
 }  // namespace
 
-std::int64_t window_bytes(const data::Inspection& found, const InspectedWith& with) {
-  const std::int64_t bytes = std::max(found.max_block_bytes, found.largest_block_bytes);
-  return 2 *
-         std::clamp<std::int64_t>(with.shuffle_window, 1, std::max<std::int64_t>(found.blocks, 1)) *
-         bytes;
-}
-
 ordered_json inspection_json(const data::Inspection& found, const InspectedWith& with) {
   ordered_json out{{"path", with.target},
                    {"config", with.config},
+                   {"splits", with.splits},
                    {"stopped", found.stopped},
                    {"files", found.files},
                    {"file_bytes", found.file_bytes},
@@ -89,7 +89,13 @@ ordered_json inspection_json(const data::Inspection& found, const InspectedWith&
                      {"max_decoded_bytes", found.max_block_bytes},
                      {"largest_decoded_bytes", found.largest_block_bytes}}},
                    {"shuffle_window", with.shuffle_window},
-                   {"window_bytes", window_bytes(found, with)},
+                   {"window_bytes", found.memory.block_slots * found.memory.block_bytes},
+                   {"memory",
+                    {{"block_slots", found.memory.block_slots},
+                     {"block_bytes", found.memory.block_bytes},
+                     {"batches", found.memory.batch_buffers},
+                     {"batch_bytes", found.memory.batch_bytes},
+                     {"total_bytes", found.memory.total()}}},
                    {"columns", columns(found)},
                    {"rows_read", found.rows_read},
                    {"history_length", lengths(found.history)},

@@ -37,6 +37,15 @@ std::string joined(const std::set<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ","));
 }
 
+std::string codec_text(const std::set<std::string>& codecs) {
+  return codecs.size() > 1 ? "mixed" : shortened(joined(codecs), 7);
+}
+
+// "1 file", "2 files".
+std::string counted(std::int64_t n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
 // Levels are always RLE and dictionaries PLAIN: neither says anything about the values.
 std::string short_encodings(std::set<std::string> encodings) {
   if (encodings.size() > 1) encodings.erase("RLE");
@@ -68,12 +77,12 @@ void add_columns(const data::Inspection& found, std::string& out) {
     lists = lists || c.is_list();
     out += fmt::format("{} {:<{}}  {:<{}}  {:<7} {:<16} {:>9} {:>3.0f} % {:>9}", read ? '*' : ' ',
                        shortened(c.name, name), name, shortened(c.type, type), type,
-                       shortened(joined(c.codecs), 7), shortened(short_encodings(c.encodings), 16),
+                       codec_text(c.codecs), shortened(short_encodings(c.encodings), 16),
                        bytes_text(c.compressed_bytes),
                        percent(c.compressed_bytes, c.uncompressed_bytes),
                        c.nulls < 0 ? "?" : std::to_string(c.nulls));
     const bool some = files < found.files - found.refused_files;
-    out += some ? fmt::format("  {} files\n", files) : "\n";
+    out += some ? fmt::format("  {}\n", counted(files, "file")) : "\n";
   }
   out += "  * read by the config; of: of the bytes before compression";
   out += lists ? "; nulls of lists: empty lists too\n" : "\n";
@@ -99,7 +108,10 @@ void add_lengths(const char* what, const data::LengthReport& r, std::string& out
   }
 }
 
-void add_actions(const data::Inspection& found, std::string& out) {
+void add_actions(const data::Inspection& found, const InspectedWith& with, std::string& out) {
+  if (!with.has_labels) {
+    out += "\nno column of actions: set data.actions_column; train needs one, rank does not\n";
+  }
   if (found.actions.empty() || found.candidates.total == 0) return;
   out += fmt::format("\n  {:<24} {:>3}  {:>14}  {:>9}  {:>9}\n", "action", "bit", "candidates",
                      "of all", "of rows");
@@ -141,64 +153,102 @@ void add_facts(const data::Inspection& found, const InspectedWith& with, std::st
     out += fmt::format("batches: {}\n", cuts);
   }
   out += fmt::format(
-      "memory: up to {} for a decoded row group, {} for two windows of {} (data.shuffle_window)\n",
-      bytes_text(found.largest_block_bytes), bytes_text(window_bytes(found, with)),
-      with.shuffle_window);
+      "memory: up to {} for a decoded row group; training reckons with {} of up to {}\n"
+      "  (data.shuffle_window = {}) and {} of {}: {} in all\n",
+      bytes_text(found.largest_block_bytes), counted(found.memory.block_slots, "row group"),
+      bytes_text(found.memory.block_bytes), with.shuffle_window,
+      found.memory.batch_buffers == 1 ? "1 batch"
+                                      : fmt::format("{} batches", found.memory.batch_buffers),
+      bytes_text(found.memory.batch_bytes), bytes_text(found.memory.total()));
   const double s = std::max(found.seconds, 1e-9);
   const double r = std::max(found.read_seconds, 1e-9);
   const auto rows = static_cast<double>(found.rows_read);
   out += fmt::format(
-      "read: {:.0f} rows/s, {}/s by {} threads, with all checks; decoding alone {:.0f} rows/s a "
+      "read: {:.0f} rows/s, {}/s by {}, with all checks; decoding alone {:.0f} rows/s a "
       "thread\n",
       rows / s, bytes_text(static_cast<std::int64_t>(static_cast<double>(found.bytes_read) / s)),
-      with.threads, rows / r);
+      counted(with.threads, "thread"), rows / r);
+}
+
+std::string refusal_text(const data::Refusal& r) {
+  std::string place = r.file;
+  if (r.row_group >= 0) place += fmt::format(", row group {}", r.row_group);
+  // Most reasons begin with the place already.
+  std::string why = r.why;
+  if (why.starts_with(place + ": ")) {
+    why = why.substr(place.size() + 2);
+  } else if (why.starts_with(place)) {
+    return clean(why);
+  }
+  if (r.row >= 0 && why.find(fmt::format("row {} ", r.row)) == std::string::npos) {
+    place += fmt::format(", row {}", r.row);
+  }
+  return fmt::format("{}: {}", clean(place), clean(why));
+}
+
+void add_reason(const data::ReasonReport& r, std::string& out) {
+  std::string amount;
+  const auto add = [&](std::int64_t n, std::string_view what) {
+    if (n > 0) amount += (amount.empty() ? "" : ", ") + counted(n, what);
+  };
+  add(r.files, "file");
+  add(r.row_groups, "row group");
+  add(r.rows, "row");
+  out +=
+      fmt::format("  {}{}: {}\n    {}{}\n",
+                  r.kind.column.empty() ? "" : "column " + clean(r.kind.column) + ": ", r.kind.what,
+                  amount, r.rows + r.files > 1 ? "first: " : "", refusal_text(r.first));
 }
 
 void add_refused(const data::Inspection& found, std::string& out) {
   if (!found.anything_refused()) {
-    out += fmt::format("\ntraining would refuse none of the {} rows read\n", found.rows_read);
+    out += fmt::format("\ntraining would refuse none of the {} read\n",
+                       counted(found.rows_read, "row"));
     return;
   }
-  out += fmt::format("\ntraining would refuse {} of {} rows read", found.refused_rows,
-                     found.rows_read);
-  if (found.refused_blocks > 0) out += fmt::format(", {} whole row groups", found.refused_blocks);
-  if (found.refused_files > 0) out += fmt::format(", {} whole files", found.refused_files);
-  out += ":\n";
-  for (const auto& [reason, rows] : found.by_reason) {
-    out += fmt::format("  {:>12}  {}\n", rows, clean(reason));
+  out += "\n";
+  if (found.refused_files > 0) {
+    out += fmt::format(
+        "training would refuse the whole data set at the start: {} of {} cannot be used\n",
+        counted(found.refused_files, "file"), found.files);
   }
-  out += "the first of them:\n";
-  for (const auto& r : found.refusals) {
-    std::string place = r.file;
-    if (r.row_group >= 0) place += fmt::format(", row group {}", r.row_group);
-    // Most reasons begin with the place already.
-    std::string why = r.why;
-    if (why.starts_with(place)) why = why.substr(std::min(why.size(), place.size() + 2));
-    if (r.row >= 0 && why.find(fmt::format("row {} ", r.row)) == std::string::npos) {
-      place += fmt::format(", row {}", r.row);
-    }
-    out += fmt::format("  {}: {}\n", clean(place), clean(why));
+  if (found.refused_rows + found.refused_blocks > 0) {
+    out += fmt::format("training would refuse {} of {} read{}, and end at the first\n",
+                       found.refused_rows, counted(found.rows_read, "row"),
+                       found.refused_blocks > 0
+                           ? fmt::format(" ({})", counted(found.refused_blocks, "whole row group"))
+                           : "");
+    out += "  data.skip_bad_rows and data.skip_bad_blocks let it leave bad data out\n";
   }
+  out += "reasons:\n";
+  for (const auto& reason : found.by_reason) add_reason(reason, out);
+  if (found.refusals.size() <= found.by_reason.size()) return;
+  out += "the first of all:\n";
+  for (const auto& r : found.refusals) out += fmt::format("  {}\n", refusal_text(r));
 }
 
 }  // namespace
 
 std::string inspection_text(const data::Inspection& found, const InspectedWith& with) {
-  std::string out =
-      fmt::format("{} ({})\n{} files, {}, {} rows in {} row groups", clean(with.target),
-                  with.config, found.files, bytes_text(found.file_bytes), found.rows, found.blocks);
+  std::string out = fmt::format("{} ({})\n{}, {}, {} in {}", clean(with.target), with.config,
+                                counted(found.files, "file"), bytes_text(found.file_bytes),
+                                counted(found.rows, "row"), counted(found.blocks, "row group"));
   if (found.blocks > 0) {
     out += fmt::format(" of {} to {} rows (median {})", found.min_block_rows, found.max_block_rows,
                        found.median_block_rows);
   }
   out += "\n";
+  if (!with.splits.empty()) {
+    out += "all of these are read together; name one of them to look at it alone:\n";
+    for (const auto& split : with.splits) out += fmt::format("  {}\n", clean(split));
+  }
   add_columns(found, out);
   if (found.rows_read < found.rows) {
     out += fmt::format("\n{} of {} rows were read\n", found.rows_read, found.rows);
   }
   add_lengths("history", found.history, out);
   add_lengths("candidates", found.candidates, out);
-  add_actions(found, out);
+  add_actions(found, with, out);
   if (found.rows_read > 0) add_facts(found, with, out);
   add_refused(found, out);
   return out;

@@ -120,12 +120,43 @@ void add_columns(const FileColumns& footer, const features::Schema& schema,
 void refuse_file(const std::string& path, const std::string& why, std::int64_t max_listed,
                  Inspection& out) {
   ++out.refused_files;
-  const bool named = why.starts_with(path);
-  ++out.by_reason[reason_of(named ? why.substr(path.size()) : why)];
+  const RefusalKind kind = kind_of(why, path);
+  const auto known = std::find_if(out.by_reason.begin(), out.by_reason.end(),
+                                  [&](const auto& reason) { return reason.kind == kind; });
+  if (known == out.by_reason.end()) {
+    out.by_reason.push_back({kind, 0, 0, 1, {path, -1, -1, why}});
+  } else {
+    ++known->files;
+  }
   if (static_cast<std::int64_t>(out.refusals.size()) < max_listed) {
     out.refusals.push_back({path, -1, -1, why});
   }
 }
+
+// The blocks of all files that can be used, by their footers: what memory is reckoned from.
+class Footers final : public Source {
+ public:
+  explicit Footers(const std::vector<Opened>& files) {
+    for (const auto& file : files) {
+      if (file.source == nullptr) continue;
+      const auto& blocks = file.source->blocks();
+      blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+      rows_ += file.source->rows();
+    }
+  }
+  const std::vector<BlockInfo>& blocks() const override { return blocks_; }
+  std::int64_t rows() const override { return rows_; }
+  std::uint64_t fingerprint() const override { return 0; }
+  const std::vector<FileInfo>& files() const override { return files_; }
+  Result<void> read(std::int64_t, features::RowBlock&) const override {
+    return Error(Code::kInternal, "footers hold no rows");
+  }
+
+ private:
+  std::vector<BlockInfo> blocks_;
+  std::vector<FileInfo> files_;
+  std::int64_t rows_ = 0;
+};
 
 struct Work {
   std::vector<BlockPlace> places;
@@ -198,7 +229,7 @@ Result<void> read_blocks(const std::vector<Opened>& files, const std::vector<std
   std::vector<std::unique_ptr<Reader>> readers;
   for (int t = 0; t < options.threads; ++t) {
     readers.push_back(std::make_unique<Reader>(
-        Reader{Tally(schema, layout, options.max_listed), features::RowBlock(), 0.0}));
+        Reader{Tally(schema, layout, names, options.max_listed), features::RowBlock(), 0.0}));
   }
   const auto body = [&](std::size_t worker, std::int64_t b) {
     if (stop.load()) return false;
@@ -232,7 +263,7 @@ Result<void> read_blocks(const std::vector<Opened>& files, const std::vector<std
     out.read_seconds += reader->read_seconds;
     if (reader != readers.front()) readers.front()->tally.merge(reader->tally);
   }
-  readers.front()->tally.report(names, out);
+  readers.front()->tally.report(out);
   return {};
 }
 
@@ -274,36 +305,14 @@ Result<Inspection> inspect(const std::vector<std::string>& paths, const features
       if (reads(schema, column.name)) compressed += column.compressed_bytes;
     }
   }
+  BatchPipelineOptions loading = options.loading;
+  loading.limits = limits;
+  out.memory = reckon_memory(Footers(files), schema, loading);
   const features::BatchLayout layout(schema, limits);
   PL_TRY_VOID(read_blocks(files, names, schema, layout, options, out));
   if (out.rows > 0) {
     const double share = static_cast<double>(out.rows_read) / static_cast<double>(out.rows);
     out.bytes_read = static_cast<std::int64_t>(share * static_cast<double>(compressed));
-  }
-  return out;
-}
-
-std::string reason_of(const std::string& why) {
-  std::string text = why;
-  if (const auto group = text.find(", row group "); group != std::string::npos) {
-    if (const auto end = text.find(": ", group); end != std::string::npos) text.erase(0, end + 2);
-  }
-  text.erase(0, text.find_first_not_of(": "));
-  if (const auto at = text.find("column "); at != std::string::npos) text = text.substr(at);
-  constexpr std::string_view kRows = " (rows count from 0)";
-  if (const auto at = text.find(kRows); at != std::string::npos) {
-    const auto row = text.rfind(", row ", at);
-    const auto from = row == std::string::npos ? at : row;
-    text.erase(from, at + kRows.size() - from);
-  }
-  // Numbers after the column's name tell rows apart, not reasons.
-  const auto name_end = text.starts_with("column ") ? text.find(':') : std::size_t{0};
-  std::string out = text.substr(0, name_end == std::string::npos ? text.size() : name_end);
-  for (std::size_t i = out.size(); i < text.size(); ++i) {
-    const bool digit = text[i] >= '0' && text[i] <= '9';
-    const bool more = digit && !out.empty() && out.back() == 'N' && i > 0 && text[i - 1] >= '0' &&
-                      text[i - 1] <= '9';
-    if (!more) out += digit ? 'N' : text[i];
   }
   return out;
 }

@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
 #include <utility>
 
 namespace paceline::data {
 namespace {
-
-// Kinds of refusals that are told apart; a file of garbage does not make more.
-constexpr std::size_t kMostReasons = 100;
 
 std::int64_t bytes_of(const features::RowBlock& block) {
   std::size_t bytes =
@@ -25,12 +21,6 @@ std::int64_t bytes_of(const features::RowBlock& block) {
 // Bin of a length: 0, 1, 2-3, 4-7, ...
 std::size_t bin_of(std::int64_t length) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(length)));
-}
-
-void count_reason(std::map<std::string, std::int64_t>& by_reason, const std::string& reason,
-                  std::int64_t rows) {
-  const bool room = by_reason.size() < kMostReasons || by_reason.count(reason) > 0;
-  by_reason[room ? reason : "other reasons"] += rows;
 }
 
 }  // namespace
@@ -80,9 +70,10 @@ LengthReport LengthCounts::report() const {
 }
 
 Tally::Tally(const features::Schema& schema, const features::BatchLayout& layout,
-             std::int64_t max_listed)
+             const std::vector<std::string>& files, std::int64_t max_listed)
     : schema_(schema),
       layout_(layout),
+      files_(files),
       max_listed_(static_cast<std::size_t>(std::max<std::int64_t>(0, max_listed))),
       batch_(layout),
       cutter_(schema, layout),
@@ -92,8 +83,16 @@ Tally::Tally(const features::Schema& schema, const features::BatchLayout& layout
 void Tally::refuse(const BlockPlace& place, std::int64_t row, std::int64_t rows,
                    const std::string& why) {
   refused_rows_ += rows;
-  count_reason(by_reason_, reason_of(why), rows);
+  count_reason(kind_of(why, files_[place.file]), {rows, row < 0 ? 1 : 0, {place, row, why}});
   if (refusals_.size() < max_listed_) refusals_.push_back({place, row, why});
+}
+
+void Tally::count_reason(const RefusalKind& kind, const Reason& more) {
+  const auto [at, fresh] = by_reason_.try_emplace(kind, more);
+  if (fresh) return;
+  at->second.rows += more.rows;
+  at->second.row_groups += more.row_groups;
+  if (more.first < at->second.first) at->second.first = more.first;
 }
 
 void Tally::refuse_block(const BlockPlace& place, std::int64_t rows, const std::string& why) {
@@ -191,18 +190,45 @@ void Tally::merge(const Tally& other) {
   largest_block_ = std::max(largest_block_, other.largest_block_);
   cuts_ += other.cuts_;
   refusals_.insert(refusals_.end(), other.refusals_.begin(), other.refusals_.end());
-  for (const auto& [reason, rows] : other.by_reason_) count_reason(by_reason_, reason, rows);
+  for (const auto& [kind, reason] : other.by_reason_) count_reason(kind, reason);
   refused_rows_ += other.refused_rows_;
   refused_blocks_ += other.refused_blocks_;
 }
 
-void Tally::report(const std::vector<std::string>& files, Inspection& out) const {
+void Tally::report_refused(Inspection& out) const {
+  const auto refusal = [&](const Place& place) {
+    return Refusal{files_[place.block.file], place.block.row_group, place.row, place.why};
+  };
+  out.refused_rows += refused_rows_;
+  out.refused_blocks += refused_blocks_;
+  for (const auto& [kind, reason] : by_reason_) {
+    const auto known = std::find_if(out.by_reason.begin(), out.by_reason.end(),
+                                    [&k = kind](const auto& r) { return r.kind == k; });
+    if (known == out.by_reason.end()) {
+      out.by_reason.push_back({kind, reason.rows, reason.row_groups, 0, refusal(reason.first)});
+    } else {
+      known->rows += reason.rows;
+      known->row_groups += reason.row_groups;
+    }
+  }
+  std::sort(out.by_reason.begin(), out.by_reason.end(),
+            [](const auto& a, const auto& b) { return a.kind < b.kind; });
+  auto sorted = refusals_;
+  std::sort(sorted.begin(), sorted.end());
+  for (const auto& place : sorted) {
+    if (out.refusals.size() >= max_listed_) break;
+    out.refusals.push_back(refusal(place));
+  }
+}
+
+void Tally::report(Inspection& out) const {
   out.rows_read = rows_;
   out.blocks_read = blocks_;
   out.largest_block_bytes = largest_block_;
   out.history = history_.report();
   out.candidates = candidates_.report();
   for (const auto& action : schema_.actions()) {
+    if (schema_.actions_column() == features::kNoColumn) break;
     const auto b = static_cast<std::size_t>(action.bit);
     out.actions.push_back({action.name, action.bit, action_candidates_[b], action_rows_[b]});
   }
@@ -213,18 +239,7 @@ void Tally::report(const std::vector<std::string>& files, Inspection& out) const
   out.first_time = first_time_;
   out.last_time = last_time_;
   out.cuts = cuts_;
-  out.refused_rows += refused_rows_;
-  out.refused_blocks += refused_blocks_;
-  for (const auto& [reason, rows] : by_reason_) count_reason(out.by_reason, reason, rows);
-  auto sorted = refusals_;
-  std::sort(sorted.begin(), sorted.end(), [](const Place& a, const Place& b) {
-    return std::tie(a.block.file, a.block.row_group, a.row) <
-           std::tie(b.block.file, b.block.row_group, b.row);
-  });
-  for (const auto& place : sorted) {
-    if (out.refusals.size() >= max_listed_) break;
-    out.refusals.push_back({files[place.block.file], place.block.row_group, place.row, place.why});
-  }
+  report_refused(out);
 }
 
 }  // namespace paceline::data

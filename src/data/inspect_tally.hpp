@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "data/distinct.hpp"
@@ -34,9 +35,9 @@ struct BlockPlace {
 
 class Tally {
  public:
-  // The schema and the layout must outlive it.
+  // `files`: names, by BlockPlace::file. Schema, layout and names must outlive it.
   Tally(const features::Schema& schema, const features::BatchLayout& layout,
-        std::int64_t max_listed);
+        const std::vector<std::string>& files, std::int64_t max_listed);
 
   // Places must come in ascending order.
   void add(const features::RowBlock& block, const BlockPlace& place);
@@ -45,14 +46,25 @@ class Tally {
   void finish();
 
   void merge(const Tally& other);
-  void report(const std::vector<std::string>& files, Inspection& out) const;
+  // Adds to what is refused in `out`, sets the rest.
+  void report(Inspection& out) const;
 
  private:
   struct Place {
     BlockPlace block;
     std::int64_t row;  // within the file, or -1
     std::string why;
+    friend bool operator<(const Place& a, const Place& b) {
+      return std::tie(a.block.file, a.block.row_group, a.row) <
+             std::tie(b.block.file, b.block.row_group, b.row);
+    }
   };
+  struct Reason {
+    std::int64_t rows = 0, row_groups = 0;
+    Place first;
+  };
+  void count_reason(const RefusalKind& kind, const Reason& more);
+  void report_refused(Inspection& out) const;
   void refuse(const BlockPlace& place, std::int64_t row, std::int64_t rows, const std::string& why);
   void add_row(const features::RowBlock& block, std::int64_t row, const BlockPlace& place);
   void add_actions(const features::RowBlock& block, std::int64_t row);
@@ -60,6 +72,7 @@ class Tally {
 
   const features::Schema& schema_;
   const features::BatchLayout& layout_;
+  const std::vector<std::string>& files_;
   std::size_t max_listed_;
   features::Batch batch_;
   features::BatchCutter cutter_;
@@ -74,7 +87,7 @@ class Tally {
   std::int64_t rows_ = 0, blocks_ = 0, largest_block_ = 0;
   features::CutCounts cuts_;
   std::vector<Place> refusals_;
-  std::map<std::string, std::int64_t> by_reason_;
+  std::map<RefusalKind, Reason> by_reason_;
   std::int64_t refused_rows_ = 0, refused_blocks_ = 0;
 };
 

@@ -92,7 +92,12 @@ TEST(Inspect, ThreadsChangeNothing) {
   EXPECT_EQ(one.history.bins, four.history.bins);
   EXPECT_EQ(one.users, four.users);
   EXPECT_EQ(one.refused_rows, four.refused_rows);
-  EXPECT_EQ(one.by_reason, four.by_reason);
+  ASSERT_EQ(one.by_reason.size(), four.by_reason.size());
+  for (std::size_t i = 0; i < one.by_reason.size(); ++i) {
+    EXPECT_EQ(one.by_reason[i].kind, four.by_reason[i].kind);
+    EXPECT_EQ(one.by_reason[i].rows, four.by_reason[i].rows);
+    EXPECT_EQ(one.by_reason[i].first.why, four.by_reason[i].first.why);
+  }
   ASSERT_EQ(one.refusals.size(), four.refusals.size());
   for (std::size_t i = 0; i < one.refusals.size(); ++i) {
     EXPECT_EQ(one.refusals[i].why, four.refusals[i].why);
@@ -118,6 +123,53 @@ TEST(Inspect, BrokenFilesAndRowGroupsAreListedAndTheRestIsRead) {
   EXPECT_EQ(found.refusals[1].file, paths[2]);
   EXPECT_EQ(found.refusals[1].row_group, 1);
   EXPECT_THAT(found.refusals[1].why, HasSubstr("user_id"));
+  ASSERT_EQ(found.by_reason.size(), 2U);
+  EXPECT_EQ(found.by_reason[0].kind, (RefusalKind{"cannot be read", "user_id"}));
+  EXPECT_EQ(found.by_reason[0].rows, 16);
+  EXPECT_EQ(found.by_reason[0].row_groups, 1);
+  EXPECT_EQ(found.by_reason[0].files, 0);
+  EXPECT_EQ(found.by_reason[0].first.why, found.refusals[1].why);
+  EXPECT_EQ(found.by_reason[1].kind, (RefusalKind{"not a complete Parquet file", ""}));
+  EXPECT_EQ(found.by_reason[1].files, 1);
+  EXPECT_EQ(found.by_reason[1].rows, 0);
+}
+
+// One message with three lengths is one kind; the first of it is shown whole.
+TEST(Inspect, ReasonsAreKindsWithTheirFirstMessage) {
+  TempDir dir;
+  const auto paths = testing::write_impressions(dir.path(), {.rows = 100});
+  const features::BatchLimits small{.examples = 8, .tokens = 8, .history_len = 6, .candidates = 3};
+  const Inspection found = inspected(paths, {.threads = 3}, small);
+  ASSERT_EQ(found.by_reason.size(), 1U);
+  EXPECT_EQ(found.by_reason[0].kind, (RefusalKind{"longer than batch.tokens", ""}));
+  EXPECT_EQ(found.by_reason[0].rows, found.refused_rows);
+  EXPECT_EQ(found.by_reason[0].first.row, found.refusals[0].row);
+}
+
+TEST(Inspect, ReckonsMemoryAsTrainingDoes) {
+  TempDir dir;
+  testing::write_impressions(dir.path(), {.rows = 500, .files = 3});
+  const auto schema = impressions();
+  InspectOptions options;
+  options.loading.shuffle_window = 4;
+  options.loading.depth = 3;
+  const auto found = inspected({dir.path().string()}, options);
+  const auto source = open_parquet({dir.path().string()}, schema);
+  ASSERT_TRUE(source.ok());
+  BatchPipelineOptions loading = options.loading;
+  loading.limits = kLimits;
+  const auto pipeline = BatchPipeline::create(**source, schema, loading, {});
+  ASSERT_TRUE(pipeline.ok()) << pipeline.error().text();
+  EXPECT_EQ(found.memory.block_slots, 8);
+  EXPECT_EQ(found.memory.total(), (*pipeline)->memory().total());
+}
+
+TEST(Inspect, WithoutLabelsThereAreNoActions) {
+  TempDir dir;
+  const auto paths = testing::write_impressions(dir.path(), {.rows = 20});
+  const auto found = inspect(paths, impressions().without_labels(), kLimits);
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->actions.empty());
 }
 
 // Row 3 of the second row group has no candidates.
@@ -153,7 +205,8 @@ bit = 3
   EXPECT_EQ(found->refusals[0].row, 19);
   EXPECT_THAT(found->refusals[0].why, HasSubstr("no candidates"));
   ASSERT_EQ(found->by_reason.size(), 1U);
-  EXPECT_EQ(found->by_reason.begin()->first.find("19"), std::string::npos);
+  EXPECT_EQ(found->by_reason[0].kind.what, "no candidates");
+  EXPECT_EQ(found->by_reason[0].first.why, found->refusals[0].why);
   EXPECT_EQ(found->undeclared_bits, 1U) << "bit 0 is set, only bit 3 is declared";
   EXPECT_EQ(found->cuts.unknown_actions, 31);
 }
@@ -233,15 +286,32 @@ TEST(LengthCounts, LongListsCountToo) {
   EXPECT_EQ(r.bins[2], 98);
 }
 
-TEST(ReasonOf, LeavesPlacesAndNumbersOut) {
-  EXPECT_EQ(
-      reason_of("/d/p-1.parquet, row group 2: column h_2, row 40 (rows count from 0): its list "
-                "has 12 elements, the other history columns have 3 in this row"),
-      "column h_2: its list has N elements, the other history columns have N in this row");
-  EXPECT_EQ(reason_of("/d/p-1.parquet, row group 2: Unexpected end of stream"),
-            "Unexpected end of stream");
-  EXPECT_EQ(reason_of("an example of 70 tokens, longer than batch.tokens = 64"),
-            "an example of N tokens, longer than batch.tokens = N");
+TEST(KindOf, NamesTheFaultAndTheColumn) {
+  const std::string file = "/d/null, row group 1/p.parquet";
+  const auto kind = [&](const std::string& why) { return kind_of(file + why, file); };
+  const std::string row = ", row group 2: column a, row b: c, row 40 (rows count from 0): ";
+  EXPECT_EQ(kind(row + "its list has 12 elements, the other history columns have 3 in this row"),
+            (RefusalKind{"lists of other lengths", "a, row b: c"}));
+  EXPECT_EQ(kind(row + "found null, allowed are values").what, "null");
+  EXPECT_EQ(kind(row + "found a null in the list, allowed are values").what, "null in a list");
+  EXPECT_EQ(kind(row + "found no candidates, allowed is at least one").what, "no candidates");
+  EXPECT_EQ(kind(row + "found a list of more than 64 bool, allowed are 64").what,
+            "more than 64 bool");
+  EXPECT_EQ(kind(row + "found inf, allowed are finite numbers that fit a 32-bit float").what,
+            "not a finite 32-bit float");
+  EXPECT_EQ(kind(", row group 2: Unexpected end of stream"), (RefusalKind{"cannot be read", ""}));
+  EXPECT_EQ(kind(", row group 2: column h: Unexpected end of stream: 3 of 4"),
+            (RefusalKind{"cannot be read", "h"}));
+  EXPECT_EQ(kind(": no column user_id; found: a, b"), (RefusalKind{"missing column", "user_id"}));
+  EXPECT_EQ(kind(": column user_id: found string, allowed is an integer"),
+            (RefusalKind{"another type", "user_id"}));
+  EXPECT_EQ(kind(" (500 bytes): not a complete Parquet file: no magic bytes").what,
+            "not a complete Parquet file");
+  EXPECT_EQ(kind(": found 0 bytes, allowed is a Parquet file").what, "not a complete Parquet file");
+  EXPECT_EQ(kind_of("an example of 70 tokens, longer than batch.tokens = 64", file).what,
+            "longer than batch.tokens");
+  EXPECT_EQ(kind(", row group 0: declares up to 3 TiB decoded, this machine has 2 GiB").what,
+            "more memory than this machine has");
 }
 
 }  // namespace

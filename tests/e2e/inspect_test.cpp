@@ -54,7 +54,7 @@ TEST(Inspect, JsonHasTheKeysOfTheDocument) {
   // Every other key of the document's list.
   for (const char* key : {"path", "config", "stopped", "file_bytes", "shuffle_window", "columns",
                           "history_length", "candidates", "undeclared_action_bits", "users", "cuts",
-                          "threads", "seconds", "read_seconds", "bytes_read"}) {
+                          "splits", "memory", "threads", "seconds", "read_seconds", "bytes_read"}) {
     EXPECT_TRUE(found.contains(key)) << key;
   }
 }
@@ -72,9 +72,16 @@ TEST(Inspect, NamesWhatIsBrokenAndExitsWithOne) {
   EXPECT_EQ(found.at("rows_read"), 64);
   const Output text = run({"data", "inspect", dir.path().string()});
   EXPECT_EQ(text.exit_code, 1);
-  EXPECT_THAT(text.out, HasSubstr("would refuse 16 of 64 rows read, 1 whole row groups, 1 whole"));
+  EXPECT_THAT(text.out, HasSubstr("would refuse the whole data set at the start: 1 file of 3"));
+  EXPECT_THAT(text.out, HasSubstr("would refuse 16 of 64 rows read (1 whole row group)"));
+  EXPECT_EQ(found.at("refused").at("whole_data_set"), true);
+  const json& reason = found.at("refused").at("by_reason").at(0);
+  EXPECT_EQ(reason.at("kind"), "cannot be read");
+  EXPECT_EQ(reason.at("column"), "user_id");
+  EXPECT_EQ(reason.at("rows"), 16);
+  EXPECT_EQ(reason.at("first").at("file"), paths[0]);
   EXPECT_THAT(text.out, HasSubstr(paths[0] + ", row group 0: column user_id"));
-  EXPECT_THAT(text.out, HasSubstr(paths[1] + ": "));
+  EXPECT_THAT(text.out, HasSubstr(paths[1] + " (700 bytes): "));
 }
 
 TEST(Inspect, LooksAtTheDataOfAConfigWithItsLimits) {
@@ -92,6 +99,85 @@ TEST(Inspect, RefusesWhatItCannotLookAt) {
   write_text(dir.file("config.toml"), small_config());
   EXPECT_EQ(run({"data", "inspect", dir.file("config.toml"), "--split", "all"}).exit_code, 2);
   EXPECT_EQ(run({"data", "inspect", dir.file("config.toml"), "--config"}).exit_code, 2);
+  dt::write_impressions(dir.path() / "rows", {.rows = 20});
+  const std::string rows = dir.file("rows");
+  EXPECT_EQ(run({"data", "inspect", rows, "--split", "train"}).exit_code, 2);
+  EXPECT_EQ(run({"data", "inspect", rows, "--json", "--config"}).exit_code, 2);
+  const Output negative = run({"data", "inspect", rows, "--limit-rows", "-1"});
+  EXPECT_EQ(negative.exit_code, 2);
+  EXPECT_LT(negative.err.size(), 200U) << negative.err;
+}
+
+TEST(Inspect, SaysThatSplitsAreReadTogether) {
+  dt::TempDir dir;
+  dt::write_impressions(dir.path() / "train", {.rows = 40});
+  dt::write_impressions(dir.path() / "valid", {.rows = 20, .seed = 2});
+  const json found = inspected({dir.path().string()});
+  EXPECT_EQ(found.at("rows"), 60);
+  EXPECT_EQ(found.at("splits"), json({dir.file("train"), dir.file("valid")}));
+  EXPECT_THAT(run({"data", "inspect", dir.path().string()}).out, HasSubstr("read together"));
+}
+
+// Users and candidates alone.
+void write_unlabelled(const std::string& path) {
+  const auto users = dt::array_of<arrow::Int64Builder>(std::vector<std::int64_t>{1, 2, 3});
+  const auto items =
+      dt::lists_of<arrow::Int64Builder>({1, 2, 1}, std::vector<std::int64_t>{10, 20, 30, 40});
+  const auto fields = arrow::schema(
+      {arrow::field("user_id", users->type()), arrow::field("candidate_item_id", items->type())});
+  dt::write_parquet(path, *arrow::Table::Make(fields, {users, items}), 2);
+}
+
+TEST(Inspect, WithoutLabelsNoActionsAreInvented) {
+  dt::TempDir dir;
+  write_unlabelled(dir.file("a.parquet"));
+  EXPECT_EQ(inspected({dir.path().string()}).at("actions"), json::array());
+  const Output text = run({"data", "inspect", dir.path().string()});
+  EXPECT_THAT(text.out, HasSubstr("no column of actions: set data.actions_column"));
+  EXPECT_THAT(text.out, ::testing::Not(HasSubstr("action_0")));
+}
+
+json loaded(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"bench", "loader"});
+  arguments.insert(arguments.end(), {"--json", "--rounds", "1"});
+  const Output output = run(arguments);
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  return json::parse(output.out);
+}
+
+TEST(BenchLoader, LoadsDataWithoutLabels) {
+  dt::TempDir dir;
+  write_unlabelled(dir.file("a.parquet"));
+  const json found = loaded({dir.path().string()});
+  EXPECT_EQ(found.at("labels"), false);
+  EXPECT_EQ(found.at("pipeline").at("rows"), 3);
+}
+
+TEST(BenchLoader, UsesTheConfigsOwnValuesUnlessTold) {
+  const Workspace work({.rows = 60});
+  const json own = loaded({work.config(), "--set", "data.depth=3", "--set", "data.readers=2",
+                           "--set", "data.shuffle_window=5", "--set", "batch.examples=7"});
+  EXPECT_EQ(own.at("depth"), 3);
+  EXPECT_EQ(own.at("readers"), 2);
+  EXPECT_EQ(own.at("window"), 5);
+  EXPECT_EQ(own.at("examples"), 7);
+  const json told = loaded({work.config(), "--set", "data.depth=3", "--depth", "4", "--window", "0",
+                            "--batch", "9", "--readers", "1"});
+  EXPECT_EQ(told.at("depth"), 4);
+  EXPECT_EQ(told.at("readers"), 1);
+  EXPECT_EQ(told.at("window"), 0);
+  EXPECT_EQ(told.at("examples"), 9);
+}
+
+TEST(BenchLoader, LeavesOutWhatTheConfigLets) {
+  dt::TempDir dir;
+  const auto paths = dt::write_impressions(dir.path(), {.rows = 96, .files = 3});
+  dt::corrupt_row_group(paths[0], 0);
+  EXPECT_EQ(run({"bench", "loader", dir.path().string()}).exit_code, 1);
+  const json found = loaded({dir.path().string(), "--set", "data.skip_bad_blocks=1"});
+  EXPECT_EQ(found.at("pipeline").at("rows"), 80);
+  EXPECT_EQ(found.at("skipped").at("row_groups"), 1);
+  EXPECT_EQ(found.at("skipped").at("rows_of_row_groups"), 16);
 }
 
 }  // namespace
