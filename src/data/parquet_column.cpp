@@ -58,9 +58,13 @@ struct Nesting {
   std::array<std::int16_t, 2> list_def{};
 };
 
+constexpr std::int16_t kMostLevels = 100;
+
 bool walk(const parquet::schema::Node& root, std::string member, Nesting& s) {
   const auto* node = &root;
   for (;;) {
+    // Levels are read in at most 7 bits; no list of ours comes near.
+    if (s.def >= kMostLevels) return false;
     if (node->is_optional()) ++s.def;
     if (node->is_repeated()) {
       if (s.depth == 2) return false;
@@ -103,6 +107,11 @@ Result<ParquetColumn> match_column(const parquet::SchemaDescriptor& file,
                                    const features::Column& wanted) {
   const auto* root = file.group_node();
   int field = root->FieldIndex(wanted.name);
+  for (int i = field + 1; field >= 0 && i < root->field_count(); ++i) {
+    if (root->field(i)->name() != wanted.name) continue;
+    return Error(Code::kInvalidArgument,
+                 fmt::format("column {}: found twice, allowed is one of this name", wanted.name));
+  }
   std::string member;
   if (const auto dot = wanted.name.rfind('.'); field < 0 && dot != std::string::npos) {
     field = root->FieldIndex(wanted.name.substr(0, dot));

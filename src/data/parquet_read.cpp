@@ -198,6 +198,7 @@ Result<void> for_each_page(const Pages& pages, const ParquetColumn& c, Decoder& 
         break;
     }
   }
+  if (left != 0) return corrupt("fewer values than the footer says");
   return {};
 }
 
@@ -321,7 +322,7 @@ void check_finite(std::vector<float>& values, int index, bool list,
     if (std::isfinite(values[i])) continue;
     auto row = static_cast<std::int64_t>(i);
     if (list) row = std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin() - 1;
-    issues.push_back({row, index, RowFault::kNotFinite, 0, 0, values[i]});
+    add_issue(issues, {row, index, RowFault::kNotFinite, 0, 0, values[i]});
     values[i] = 0.0F;
   }
 }

@@ -49,7 +49,7 @@ RowCursor::RowCursor(const ParquetColumn& column, int index, std::int64_t rows,
   if (column.max_rep > 0) offsets.resize(static_cast<std::size_t>(rows) + 1);
 }
 
-void RowCursor::note(RowFault fault, std::int64_t row) { issues_.push_back({row, index_, fault}); }
+void RowCursor::note(RowFault fault, std::int64_t row) { add_issue(issues_, {row, index_, fault}); }
 
 Error RowCursor::more_rows() const {
   return Error(Code::kCorruptData, fmt::format("more rows than the {} declared", rows_));

@@ -29,6 +29,14 @@ struct RowIssue {
 };
 using RowIssues = std::vector<RowIssue>;
 
+// A row has one issue for each column, however many of its elements are at fault.
+inline void add_issue(RowIssues& issues, const RowIssue& issue) {
+  if (!issues.empty() && issues.back().row == issue.row && issues.back().column == issue.column) {
+    return;
+  }
+  issues.push_back(issue);
+}
+
 // "column dwell, row 17 (rows count from 0): found nan, ..."; `first_row` is that of the block
 // within its file.
 std::string issue_text(const RowIssue& issue, const features::Column& column,

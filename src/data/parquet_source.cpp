@@ -80,6 +80,19 @@ std::int64_t decoded_bytes(const parquet::RowGroupMetaData& group,
   return bytes + bytes / kRoomPart;
 }
 
+// Every row has a value, a null or an empty list in each column: more rows than that are none.
+Result<void> check_values(const parquet::RowGroupMetaData& group,
+                          const std::vector<ParquetColumn>& columns, std::int64_t rows) {
+  for (const auto& c : columns) {
+    const std::int64_t values = group.ColumnChunk(c.leaf)->num_values();
+    if (values >= rows) continue;
+    return Error(Code::kCorruptData,
+                 fmt::format("column {}: the footer says {} rows, but {} values", c.wanted.name,
+                             rows, values));
+  }
+  return {};
+}
+
 // What the footer of one file says.
 Result<OpenedFile> read_footer(const DatasetFile& file, const features::Schema& schema) {
   if (file.bytes == 0) {
@@ -101,6 +114,9 @@ Result<OpenedFile> read_footer(const DatasetFile& file, const features::Schema& 
       return Error(Code::kCorruptData,
                    fmt::format("{}, row group {}: found {} rows, but the file declares {} in all",
                                file.path, g, n, opened.footer->num_rows()));
+    }
+    if (auto checked = check_values(*group, opened.columns, n); !checked) {
+      return at(std::move(checked.error()), fmt::format("{}, row group {}", file.path, g));
     }
     opened.groups.push_back({n, decoded_bytes(*group, opened.columns)});
     rows += n;
