@@ -38,6 +38,7 @@ std::string joined(const std::set<std::string>& words) {
 }
 
 std::string codec_text(const std::set<std::string>& codecs) {
+  if (codecs == std::set<std::string>{"uncompressed"}) return "none";
   return codecs.size() > 1 ? "mixed" : shortened(joined(codecs), 7);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <limits>
 #include <optional>
@@ -52,6 +53,48 @@ bool is_mask(const std::string& name) {
 }
 bool is_answer(const std::string& name) { return has_any(lower(name), {"dwell", "watch"}); }
 
+int label_rank(const std::string& stem) {
+  constexpr std::array<std::string_view, 7> kWords{"action", "label",    "event",  "engagement",
+                                                   "click",  "feedback", "clicked"};
+  std::string word = lower(stem);
+  for (const std::string_view end : {"_mask", "_masks", "_bits", "_flags"}) {
+    if (word.ends_with(end)) word.resize(word.size() - end.size());
+  }
+  if (word.ends_with('s')) word.pop_back();
+  const auto at = std::find(kWords.begin(), kWords.end(), word);
+  return at == kWords.end() ? -1 : static_cast<int>(at - kWords.begin());
+}
+
+// Some word of the name says what a candidate is before anyone has seen it.
+bool describes_candidate(const std::string& stem) {
+  static const std::set<std::string_view> kWords{
+      "id",       "ids",   "item",     "author", "video",   "post",   "topic",  "category",
+      "surface",  "lang",  "language", "code",   "country", "format", "genre",  "type",
+      "position", "rank",  "source",   "price",  "length",  "size",   "hour",   "age",
+      "tag",      "brand", "cluster",  "query",  "media",   "slot",   "channel"};
+  const std::string n = lower(stem);
+  if (is_time(n) || n.ends_with("id")) return true;
+  std::string word;
+  for (std::size_t i = 0; i <= n.size(); ++i) {
+    if (i < n.size() && std::isalnum(static_cast<unsigned char>(n[i])) != 0) {
+      word += n[i];
+      continue;
+    }
+    if (kWords.count(word) > 0) return true;
+    if (word.ends_with("ies")) word.replace(word.size() - 3, 3, "y");
+    if (word.ends_with('s')) word.pop_back();
+    if (kWords.count(word) > 0) return true;
+    word.clear();
+  }
+  return false;
+}
+
+bool may_be_label(const Guess& g) {
+  constexpr std::size_t kFew = 4096;
+  if (g.shape != Shape::kCandidateList || element_of(*g.column) == Element::kFloat) return false;
+  return !describes_candidate(g.stem) && (g.sample == nullptr || g.sample->distinct.size() <= kFew);
+}
+
 Element element_of(const FileColumn& column) {
   return column.form == Form::kBoolLists                                      ? Element::kMask
          : column.form == Form::kInteger || column.form == Form::kIntegerList ? Element::kInt64
@@ -91,9 +134,9 @@ std::vector<Guess> guesses_of(const FileColumns& file, std::string& notes) {
     }
     Guess g{&column, nullptr, column.name, Shape::kScalar};
     if (column.is_list()) {
-      const auto history = stem_of(column.name, {"history_", "hist_", "history."});
-      const auto candidate =
-          stem_of(column.name, {"candidates_", "candidate_", "cand_", "candidates.", "candidate."});
+      const auto history = stem_of(column.name, {"history_", "hist_", "history.", "hist."});
+      const auto candidate = stem_of(column.name, {"candidates_", "candidate_", "cand_",
+                                                   "candidates.", "candidate.", "cand."});
       if (!history && !candidate) {
         skip(column.type + ": its name begins with neither history_ nor candidate_");
         continue;

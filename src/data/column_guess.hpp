@@ -28,6 +28,12 @@ bool is_time(const std::string& name);
 bool is_mask(const std::string& name);
 // Known after the request only: a target.
 bool is_answer(const std::string& name);
+// Of a candidate's column: names the actions taken ("events", "click_mask"). The lower, the
+// likelier; -1 for other names.
+int label_rank(const std::string& stem);
+// Without a column of actions: integers of candidates that may well be it, as their name tells
+// neither that they describe the candidate and their values are few.
+bool may_be_label(const Guess& g);
 
 features::Element element_of(const FileColumn& column);
 // Smallest and largest value by footer or sample; without bounds when nothing is known.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "data/parquet_column.hpp"
@@ -42,6 +43,20 @@ std::string type_text(const arrow::DataType& type) {
   }
 }
 
+// What makes a column of this type usable.
+std::string_view cast_hint(std::string_view type) {
+  const std::size_t list = type.rfind("list<");
+  const auto inner = list == std::string_view::npos ? type : type.substr(list + 5);
+  const auto is = [&](std::string_view word) { return inner.starts_with(word); };
+  if (is("timestamp") || is("date") || is("time")) return "; cast it to int64 seconds";
+  if (is("bool")) return "; cast it to an integer";
+  if (is("decimal") || is("halffloat")) return "; cast it to float";
+  if (is("string") || is("large_string") || is("dictionary")) {
+    return "; as an id, hash or number it to int64";
+  }
+  return "";
+}
+
 void find_form(const parquet::SchemaDescriptor& schema, FileColumn& column) {
   const auto readable = [&](Shape shape, Element element) {
     auto matched = match_column(schema, {column.name, shape, element});
@@ -58,8 +73,8 @@ void find_form(const parquet::SchemaDescriptor& schema, FileColumn& column) {
     column.why_not.clear();
   } else {
     column.why_not = fmt::format(
-        "found {}, allowed are integers, floats, lists of these and lists of lists of bool",
-        column.type);
+        "found {}, allowed are integers, floats, lists of these and lists of lists of bool{}",
+        column.type, cast_hint(column.type));
   }
 }
 

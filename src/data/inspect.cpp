@@ -24,7 +24,8 @@ namespace paceline::data {
 namespace {
 
 // Calls body(worker, item) for items [0, count) in ascending order per worker, on `threads`
-// threads; `meanwhile` is called on this one until they are done. The first error is returned.
+// threads; `meanwhile` is called on this one until they are done, at least once. The first error is
+// returned.
 class Workers {
  public:
   template <typename Body>
@@ -59,6 +60,7 @@ class Workers {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       meanwhile();
     }
+    meanwhile();
     for (auto& thread : running) thread.join();
     if (w.failed_) return std::move(*w.failed_);
     return {};

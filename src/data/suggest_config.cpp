@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
 #include <string_view>
-#include <system_error>
 #include <unordered_set>
 #include <utility>
 
@@ -20,11 +18,12 @@
 #include "data/column_sample.hpp"
 #include "data/dataset_files.hpp"
 #include "data/file_columns.hpp"
+#include "data/suggest_config_splits.hpp"
+#include "data/synth/options.hpp"
 
 namespace paceline::data {
 namespace {
 
-namespace fs = std::filesystem;
 using features::Element;
 using features::Shape;
 
@@ -59,6 +58,9 @@ class Writer {
   void scalar(const Guess& g);
   void target(const Guess& g);
   void actions(const Guess* column);
+  void find_actions();
+  void find_columns();
+  const char* name_of_bit(int bit) const;
   Error missing(const char* what) const;
 
   const FileColumns& file_;
@@ -67,6 +69,8 @@ class Writer {
   const Guess* user_ = nullptr;
   const Guess* time_ = nullptr;
   const Guess* actions_ = nullptr;
+  bool synthetic_ = false;  // the file has the columns of the synthetic world's actions
+  std::vector<const Guess*> suspects_;
   double second_ = 1.0;  // of the time columns' unit
   std::set<std::string> feature_names_, answer_names_;
   std::string features_, actions_text_, targets_, notes_;
@@ -137,7 +141,8 @@ std::string Writer::kind(const std::vector<const Guess*>& of) const {
   const Guess& g = *of.front();
   const Element element = element_of(*g.column);
   if (element == Element::kFloat) return number_kind(of, low, high);
-  if (element == Element::kMask || is_mask(g.stem)) {
+  const bool twin = actions_ != nullptr && g.stem == actions_->stem;
+  if (element == Element::kMask || is_mask(g.stem) || twin) {
     const int seen = static_cast<int>(std::bit_width(bits));
     return fmt::format("kind = \"multi_hot\"\nsize = {}{}\n", seen > 0 ? seen : 8,
                        seen > 0 ? "" : "  # no bit was seen");
@@ -180,7 +185,10 @@ void Writer::side(const Side& s) {
   if (c != nullptr && is_answer(c->stem) && element_of(*c->column) != Element::kMask) {
     target(*c);
     c = nullptr;
-  } else if (c != nullptr && is_mask(c->stem)) {
+  } else if (c != nullptr && actions_ == nullptr && may_be_label(*c)) {
+    suspects_.push_back(c);
+    c = nullptr;
+  } else if (c != nullptr && (is_mask(c->stem) || label_rank(c->stem) >= 0)) {
     note(c->column->name, "looks like an answer of another kind; not known before the request");
     c = nullptr;
   }
@@ -203,6 +211,13 @@ void Writer::scalar(const Guess& g) {
   feature("user", fmt::format("column = {}\n", string_text(g.column->name)), {&g});
 }
 
+const char* Writer::name_of_bit(int bit) const {
+  for (const auto& action : synth::kActionInfos) {
+    if (synthetic_ && action.bit == bit) return action.name;
+  }
+  return nullptr;
+}
+
 // One action for every bit seen.
 void Writer::actions(const Guess* column) {
   std::uint64_t bits = column != nullptr && column->sample != nullptr ? column->sample->bits : 0;
@@ -219,9 +234,10 @@ void Writer::actions(const Guess* column) {
                  ? "train = false  # set on every candidate of the sample\n"
                  : fmt::format("score = 1.0\n# taken on {:.2f} % of the sample\n", rate);
     }
-    actions_text_ +=
-        fmt::format("\n[[actions]]\nname = {}\nbit = {}\n{}",
-                    string_text(unique(fmt::format("action_{}", b), answer_names_)), b, rest);
+    const char* known = name_of_bit(b);
+    const std::string name = known != nullptr ? known : fmt::format("action_{}", b);
+    actions_text_ += fmt::format("\n[[actions]]\nname = {}\nbit = {}\n{}",
+                                 string_text(unique(name, answer_names_)), b, rest);
   }
 }
 
@@ -234,6 +250,38 @@ Error Writer::missing(const char* what) const {
   const char* more = file_.columns.size() > 20 ? ", ..." : "";
   return Error(Code::kNotFound, fmt::format("found {}; the columns are: {}{}", what,
                                             columns.empty() ? "none" : columns, more));
+}
+
+// The likeliest column of labels; more of them become notes.
+void Writer::find_actions() {
+  const auto likelier = [](const Guess& a, const Guess& b) {
+    // Masks before other names of the same word.
+    return std::pair(label_rank(a.stem), !is_mask(a.stem)) <
+           std::pair(label_rank(b.stem), !is_mask(b.stem));
+  };
+  for (const auto& g : guesses_) {
+    if (g.shape != Shape::kCandidateList || label_rank(g.stem) < 0) continue;
+    if (element_of(*g.column) == Element::kFloat) continue;
+    if (actions_ == nullptr || likelier(g, *actions_)) actions_ = &g;
+  }
+  synthetic_ =
+      std::all_of(synth::kActionInfos.begin(), synth::kActionInfos.end(), [&](const auto& action) {
+        return file_.find(fmt::format("oracle_probability.{}", action.name)) != nullptr;
+      });
+}
+
+void Writer::find_columns() {
+  for (const auto& g : guesses_) {
+    if (g.shape == Shape::kScalar) scalar(g);
+    if (g.shape == Shape::kHistoryList) side({&g, find(Shape::kCandidateList, g.stem)});
+    if (g.shape == Shape::kCandidateList && find(Shape::kHistoryList, g.stem) == nullptr) {
+      side({nullptr, &g});
+    }
+  }
+  for (const auto* suspect : suspects_) {
+    note(suspect->column->name,
+         "may be the label: set data.actions_column to it, or use it as a feature");
+  }
 }
 
 Result<void> Writer::choose() {
@@ -256,21 +304,11 @@ Result<void> Writer::choose() {
       if (second_ == 1.0 && std::isfinite(latest) && latest > 1e8 * unit) second_ = unit;
     }
   }
-  for (const char* stem : {"actions", "action_mask", "action", "labels", "label"}) {
-    const Guess* g = find(Shape::kCandidateList, stem);
-    if (actions_ == nullptr && g != nullptr && element_of(*g->column) != Element::kFloat)
-      actions_ = g;
-  }
+  find_actions();
   if (user_ == nullptr) {
     return missing("no integer column of users, such as user_id");
   }
-  for (const auto& g : guesses_) {
-    if (g.shape == Shape::kScalar) scalar(g);
-    if (g.shape == Shape::kHistoryList) side({&g, find(Shape::kCandidateList, g.stem)});
-    if (g.shape == Shape::kCandidateList && find(Shape::kHistoryList, g.stem) == nullptr) {
-      side({nullptr, &g});
-    }
-  }
+  find_columns();
   if (features_.find("candidate_column") == std::string::npos) {
     return missing("no list column that describes candidates, such as candidate_item_id");
   }
@@ -303,46 +341,10 @@ std::string Writer::text() const {
                         std::clamp<std::int64_t>(sample_->longest_history, 1, 1024),
                         std::clamp<std::int64_t>(sample_->longest_candidates, 1, 512));
   }
+  text += "\n# A column that is known only after the request must not be a feature.\n";
   text += features_ + actions_text_ + targets_;
   if (!notes_.empty()) text += "\n# Columns that are not used:\n" + notes_;
   return text;
-}
-
-// The entries of one split of `root`, which holds train, valid and test.
-std::string split_line(const fs::path& root, const char* split) {
-  std::error_code ignored;
-  for (const auto& path : {root / split, root / (std::string(split) + ".parquet")}) {
-    if (!fs::exists(path, ignored)) continue;
-    return fmt::format("{} = [{}]\n", split, string_text(fs::absolute(path).string()));
-  }
-  return "";
-}
-
-struct Splits {
-  std::string lines;
-  std::vector<std::string> train;
-};
-
-Splits find_splits(const std::vector<std::string>& paths) {
-  Splits s;
-  if (paths.size() == 1 && paths[0].find("://") == std::string::npos) {
-    const fs::path root(paths[0]);
-    s.lines = split_line(root, "train");
-    if (!s.lines.empty()) {
-      std::error_code ignored;
-      const bool folder = fs::is_directory(root / "train", ignored);
-      s.train = {(root / (folder ? "train" : "train.parquet")).string()};
-      s.lines += split_line(root, "valid") + split_line(root, "test");
-      return s;
-    }
-  }
-  s.train = paths;
-  const auto absolute = [](const std::string& path) {
-    const bool uri = path.find("://") != std::string::npos;
-    return string_text(uri ? path : fs::absolute(path).string());
-  };
-  s.lines = fmt::format("train = {}\n", list_text(paths, absolute));
-  return s;
 }
 
 // The first file that can be opened and has rows, or else the first that can be opened.

@@ -18,7 +18,9 @@ namespace paceline::data {
 // scope event, or history or candidate when only one side is there; scalars describe the user.
 // Names ending in "id" and large or negative integers are ids, small ranges categories, times
 // buckets of the distance to the request's time, floats numbers or buckets, masks multi_hot. Bits
-// seen in candidate_actions are the actions; a candidate's dwell is a target.
+// seen in candidate_actions (also _labels, _events, _engagements, _clicks, _feedback) are the
+// actions; a candidate's dwell is a target. A candidate's column that may be the label is no
+// feature, but a comment.
 //
 // Reads footers and a sample of rows of the first file that has rows. Without a column of actions
 // or targets the config names candidate_actions all the same (use Schema::without_labels()).

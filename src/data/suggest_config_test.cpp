@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
 #include "core/config.hpp"
 #include "data/source.hpp"
+#include "data/synth/synth.hpp"
 #include "data/testing/impressions.hpp"
 
 namespace paceline::data {
@@ -244,6 +246,101 @@ TEST(SuggestConfig, RowsWithoutAnswersStillMakeAConfig) {
   EXPECT_THAT(text, HasSubstr("No column of actions was found"));
   auto source = open_parquet({dir.file("a.parquet")}, parsed(text).without_labels());
   EXPECT_TRUE(source.ok()) << source.error().text();
+}
+
+// Rows without candidate_actions, with these columns instead.
+Arrays unlabelled(const Arrays& more) {
+  Arrays columns = small({});
+  columns.pop_back();
+  columns.insert(columns.end(), more.begin(), more.end());
+  return columns;
+}
+
+std::shared_ptr<arrow::Array> masks(const std::vector<std::int64_t>& values) {
+  return testing::lists_of<arrow::Int64Builder>({1, 1, 1}, values);
+}
+
+TEST(SuggestConfig, OtherNamesOfActionsAreKnown) {
+  for (const char* name : {"cand_events", "candidates_labels", "candidate_engagements",
+                           "candidate_click_mask", "cand_feedback", "candidate_clicks"}) {
+    TempDir dir;
+    const std::string past = "hist_" + std::string(name).substr(std::string(name).find('_') + 1);
+    write(dir.file("a.parquet"), unlabelled({{name, masks({1, 4, 0})}, {past, masks({8, 2, 0})}}));
+    const std::string text = suggested({dir.file("a.parquet")});
+    const Schema schema = parsed(text);
+    ASSERT_NE(schema.actions_column(), features::kNoColumn) << text;
+    EXPECT_EQ(schema.columns()[static_cast<std::size_t>(schema.actions_column())].name, name);
+    EXPECT_EQ(schema.actions().size(), 2U) << text;
+    EXPECT_EQ(kinds_of(schema, schema.candidate_kind()),
+              (std::map<std::string, Kind>{{"item", Kind::kId}}))
+        << text;
+    const auto history = kinds_of(schema, schema.history_kind());
+    ASSERT_EQ(history.size(), 1U) << text;
+    EXPECT_EQ(history.begin()->second, Kind::kMultiHot) << text;
+  }
+}
+
+TEST(SuggestConfig, TheLikeliestLabelIsTakenAndNoneIsAFeature) {
+  TempDir dir;
+  write(dir.file("a.parquet"),
+        small({{"candidate_events", masks({1, 2, 3})}, {"candidate_clicked", masks({0, 1, 0})}}));
+  const std::string text = suggested({dir.file("a.parquet")});
+  const Schema schema = parsed(text);
+  EXPECT_EQ(schema.columns()[static_cast<std::size_t>(schema.actions_column())].name,
+            "candidate_actions");
+  EXPECT_EQ(kinds_of(schema, schema.candidate_kind()).size(), 1U) << text;
+  EXPECT_THAT(text, HasSubstr("#   \"candidate_clicked\": looks like an answer"));
+  EXPECT_THAT(text, HasSubstr("known only after the request must not be a feature"));
+}
+
+TEST(SuggestConfig, WhatMayBeTheLabelIsNoFeature) {
+  TempDir dir;
+  write(dir.file("a.parquet"), unlabelled({{"history_resp", masks({0, 1, 3})},
+                                           {"candidate_resp", masks({0, 1, 3})},
+                                           {"candidate_engaged", masks({0, 1, 0})},
+                                           {"candidate_surfaces", masks({0, 1, 2})}}));
+  const std::string text = suggested({dir.file("a.parquet")});
+  EXPECT_THAT(text, HasSubstr("#   \"candidate_resp\": may be the label: set"));
+  EXPECT_THAT(text, HasSubstr("#   \"candidate_engaged\": may be the label: set"));
+  const Schema schema = parsed(text);
+  EXPECT_EQ(kinds_of(schema, schema.candidate_kind()),
+            (std::map<std::string, Kind>{{"item", Kind::kId}, {"surfaces", Kind::kCategory}}))
+      << text;
+  EXPECT_EQ(kinds_of(schema, schema.history_kind()).count("resp"), 1U);
+}
+
+TEST(SuggestConfig, ActionsOfTheSyntheticWorldHaveTheirNames) {
+  TempDir dir;
+  synth::Options options;
+  options.rows = 300;
+  options.history = {{1, 5, 1.0}};
+  options.one_folder = true;
+  options.users = 50;
+  options.items = 500;
+  options.threads = 1;
+  const auto written = synth::synthesize(dir.path() / "s", options);
+  ASSERT_TRUE(written.ok()) << written.error().text();
+  const Schema schema = parsed(suggested({dir.file("s")}));
+  ASSERT_GE(schema.actions().size(), 5U);
+  for (const auto& action : schema.actions()) {
+    const auto known = std::find_if(synth::kActionInfos.begin(), synth::kActionInfos.end(),
+                                    [&](const auto& info) { return info.bit == action.bit; });
+    ASSERT_NE(known, synth::kActionInfos.end());
+    EXPECT_EQ(action.name, known->name);
+  }
+}
+
+TEST(SuggestConfig, SaysHowToCast) {
+  TempDir dir;
+  arrow::TimestampBuilder times(arrow::timestamp(arrow::TimeUnit::MILLI),
+                                arrow::default_memory_pool());
+  testing::check(times.AppendValues(std::vector<std::int64_t>{1, 2, 3}));
+  arrow::BooleanBuilder bools;
+  testing::check(bools.AppendValues(std::vector<bool>{true, false, true}));
+  write(dir.file("a.parquet"), small({{"at", *times.Finish()}, {"new", *bools.Finish()}}));
+  const std::string text = suggested({dir.file("a.parquet")});
+  EXPECT_THAT(text, HasSubstr("; cast it to int64 seconds\n"));
+  EXPECT_THAT(text, HasSubstr("; cast it to an integer\n"));
 }
 
 TEST(SuggestConfig, BrokenRowsLeaveGuessesFromFooters) {
