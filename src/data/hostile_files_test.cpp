@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "data/source.hpp"
 #include "data/testing/schemas.hpp"
+#include "data/testing/small_rows.hpp"
 
 namespace paceline::data {
 namespace {
@@ -45,6 +48,37 @@ TEST(HostileFiles, FewerValuesThanTheFooterSays) {
 TEST(HostileFiles, ListsWithinListsWithoutEnd) {
   EXPECT_THAT(outcome("deep130.parquet"),
               AllOf(HasSubstr("deep130.parquet"), HasSubstr("history_item")));
+}
+
+// Which of two is meant only their owner knows; found among few columns and among many.
+TEST(HostileFiles, AColumnThatIsThereTwice) {
+  for (const int others : {0, 40}) {
+    const testing::TempDir dir;
+    auto fields = testing::small_fields();
+    for (int i = 0; i < others; ++i) fields["other" + std::to_string(i)] = fields["user_id"];
+    fields.columns.emplace_back("c", fields["c"]);
+    testing::write_parquet(dir.file("rows.parquet"), *fields.table(), 2);
+    const auto opened =
+        open_parquet({dir.file("rows.parquet")}, testing::schema_of(testing::kSmall));
+    ASSERT_FALSE(opened) << others;
+    EXPECT_THAT(opened.error().text(), HasSubstr("column c: found twice"));
+  }
+}
+
+TEST(HostileFiles, ManyBadElementsAreOneBadRow) {
+  const testing::TempDir dir;
+  auto fields = testing::small_fields();
+  const std::vector<std::int64_t> lengths{2, 0, 50};
+  fields["h"] = testing::lists_of<testing::Int>(lengths, std::vector<std::int64_t>(52, 1));
+  fields["v"] = testing::lists_of<arrow::FloatBuilder>(lengths, std::vector<float>(52, NAN));
+  testing::write_parquet(dir.file("rows.parquet"), *fields.table(), 3);
+  const auto opened = open_parquet({dir.file("rows.parquet")}, testing::schema_of(testing::kSmall),
+                                   {.max_bad_rows = 2});
+  ASSERT_TRUE(opened) << opened.error().text();
+  features::RowBlock block;
+  ASSERT_TRUE((*opened)->read(0, block));
+  ASSERT_EQ(block.bad_rows.size(), 2U);
+  EXPECT_EQ(block.bad_rows[1].row, 2);
 }
 
 }  // namespace

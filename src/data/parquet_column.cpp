@@ -107,8 +107,11 @@ Result<ParquetColumn> match_column(const parquet::SchemaDescriptor& file,
                                    const features::Column& wanted) {
   const auto* root = file.group_node();
   int field = root->FieldIndex(wanted.name);
-  for (int i = field + 1; field >= 0 && i < root->field_count(); ++i) {
-    if (root->field(i)->name() != wanted.name) continue;
+  int same = 0;
+  for (int i = 0; i < root->field_count(); ++i) {
+    same += root->field(i)->name() == wanted.name ? 1 : 0;
+  }
+  if (same > 1) {
     return Error(Code::kInvalidArgument,
                  fmt::format("column {}: found twice, allowed is one of this name", wanted.name));
   }
