@@ -55,8 +55,9 @@ TEST(HostileFiles, AColumnThatIsThereTwice) {
   for (const int others : {0, 40}) {
     const testing::TempDir dir;
     auto fields = testing::small_fields();
-    for (int i = 0; i < others; ++i) fields["other" + std::to_string(i)] = fields["user_id"];
-    fields.columns.emplace_back("c", fields["c"]);
+    const auto user = fields["user_id"], candidate = fields["c"];
+    for (int i = 0; i < others; ++i) fields["other" + std::to_string(i)] = user;
+    fields.columns.emplace_back("c", candidate);
     testing::write_parquet(dir.file("rows.parquet"), *fields.table(), 2);
     const auto opened =
         open_parquet({dir.file("rows.parquet")}, testing::schema_of(testing::kSmall));
