@@ -44,12 +44,13 @@ ordered_json refused(const data::Inspection& found) {
   for (const auto& r : found.refusals) first.push_back(one(r));
   auto reasons = ordered_json::array();
   for (const auto& r : found.by_reason) {
-    reasons.push_back({{"kind", r.kind.what},
-                       {"column", r.kind.column.empty() ? ordered_json() : ordered_json(r.kind.column)},
-                       {"rows", r.rows},
-                       {"row_groups", r.row_groups},
-                       {"files", r.files},
-                       {"first", one(r.first)}});
+    reasons.push_back(
+        {{"kind", r.kind.what},
+         {"column", r.kind.column.empty() ? ordered_json() : ordered_json(r.kind.column)},
+         {"rows", r.rows},
+         {"row_groups", r.row_groups},
+         {"files", r.files},
+         {"first", one(r.first)}});
   }
   return {{"whole_data_set", found.refused_files > 0}, {"rows", found.refused_rows},
           {"row_groups", found.refused_blocks},        {"files", found.refused_files},
