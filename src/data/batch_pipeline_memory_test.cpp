@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "data/batch_pipeline.hpp"
@@ -24,6 +26,11 @@ std::int64_t resident_kib() {
   std::int64_t size = 0, resident = 0;
   status >> size >> resident;
   return resident * (::sysconf(_SC_PAGESIZE) / 1024);
+}
+
+std::int64_t threads() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
 }
 
 TEST(BatchPipeline, MemoryIsFlatOverEpochsAndPipelines) {
@@ -50,9 +57,15 @@ TEST(BatchPipeline, MemoryIsFlatOverEpochsAndPipelines) {
   use();
   // depth + leases + 1 slots carry all batches.
   EXPECT_LE(buffers.size(), 4U);
-  const std::int64_t before = resident_kib();
+  const std::int64_t before = resident_kib(), threads_before = threads();
   for (int i = 0; i < 5; ++i) use();
-  for (int i = 0; i < 20; ++i) open(**source, schema, o);  // abandoned at once
+  for (int i = 0; i < 100; ++i) {
+    const auto abandoned = open(**source, schema, o);
+    if (i % 2 == 1) {
+      EXPECT_TRUE(abandoned->next_batch());
+    }
+  }
+  EXPECT_EQ(threads(), threads_before);
   const std::int64_t grown = resident_kib() - before;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   // A sanitizer keeps what was freed; the release lane looks at the memory.

@@ -131,18 +131,21 @@ TEST(BatchPipelineSkips, TheBoundHoldsPerEpochAndAcrossRestarts) {
   EXPECT_TRUE(train(*open(source, schema, o)).error);
 }
 
-TEST(BatchPipelineSkips, NoMemoryIsNoBadBlock) {
+// What may come back is not skipped.
+TEST(BatchPipelineSkips, NeitherNoMemoryNorNoStorageIsABadBlock) {
   const auto schema = fake_schema();
-  const FakeSource source({10, 10}, [](std::int64_t b) -> Result<void> {
-    if (b == 1) return Error(Code::kOutOfMemory, "no memory");
-    return {};
-  });
-  auto o = options_of(5, 0);
-  o.skip_bad_blocks = 9;
-  const Trained run = train(*open(source, schema, o));
-  ASSERT_TRUE(run.error);
-  EXPECT_EQ(run.error->code(), Code::kOutOfMemory);
-  EXPECT_EQ(run.batches.size(), 2U);
+  for (const Code code : {Code::kOutOfMemory, Code::kIo, Code::kNotFound, Code::kUnavailable}) {
+    const FakeSource source({10, 10}, [code](std::int64_t b) -> Result<void> {
+      if (b == 1) return Error(code, "not now");
+      return {};
+    });
+    auto o = options_of(5, 0);
+    o.skip_bad_blocks = 9;
+    const Trained run = train(*open(source, schema, o));
+    ASSERT_TRUE(run.error);
+    EXPECT_EQ(run.error->code(), code);
+    EXPECT_EQ(run.batches.size(), 2U);
+  }
 }
 
 TEST(BatchPipelineSkips, EverythingBadIsAnEmptyEpoch) {

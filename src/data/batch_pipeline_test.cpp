@@ -2,15 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <numeric>
-#include <set>
 #include <thread>
 
-#include "core/rng.hpp"
 #include "data/testing/deliveries.hpp"
 #include "data/testing/fake_source.hpp"
 #include "data/testing/impressions.hpp"

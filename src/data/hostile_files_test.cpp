@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "data/source.hpp"
 #include "data/testing/schemas.hpp"
@@ -48,6 +50,23 @@ TEST(HostileFiles, FewerValuesThanTheFooterSays) {
 TEST(HostileFiles, ListsWithinListsWithoutEnd) {
   EXPECT_THAT(outcome("deep130.parquet"),
               AllOf(HasSubstr("deep130.parquet"), HasSubstr("history_item")));
+}
+
+// Of the same size, and with a footer that still fits.
+TEST(HostileFiles, AFileThatWasWrittenAgainIsNamed) {
+  const testing::TempDir dir;
+  const auto file = dir.file("rows.parquet");
+  testing::write_parquet(file, *testing::small_fields().table(), 3);
+  const auto source = open_parquet({file}, testing::schema_of(testing::kSmall));
+  ASSERT_TRUE(source) << source.error().text();
+  features::RowBlock block;
+  ASSERT_TRUE((*source)->read(0, block));
+  std::filesystem::last_write_time(
+      file, std::filesystem::last_write_time(file) + std::chrono::seconds(2));
+  const auto read = (*source)->read(0, block);
+  ASSERT_FALSE(read);
+  EXPECT_THAT(read.error().text(),
+              AllOf(HasSubstr("rows.parquet"), HasSubstr("changed since the start")));
 }
 
 // Which of two is meant only their owner knows; found among few columns and among many.
