@@ -48,7 +48,8 @@ BatchPipelineMemory reckon_memory(const Source& source, const features::Schema& 
   if (o.shuffle_window == 0) {
     m.block_slots = std::max<std::int64_t>(least, std::int64_t{o.readers} + 1);
     if (o.memory_limit > 0 && m.block_bytes > 0) {
-      const std::int64_t fit = (o.memory_limit - m.batch_buffers * m.batch_bytes) / m.block_bytes;
+      const std::int64_t left = o.memory_limit - o.snapshot_bytes - m.batch_buffers * m.batch_bytes;
+      const std::int64_t fit = left / m.block_bytes;
       m.block_slots = std::clamp(fit, least, m.block_slots);
     }
   }

@@ -25,6 +25,7 @@ using pipeline::WaitResult;
 constexpr auto kGrace = std::chrono::milliseconds(1500);
 constexpr auto kGraceEach = std::chrono::milliseconds(50);
 constexpr int kMaxDepth = 1 << 16;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
 
 Error bad_option(const char* name, std::int64_t found, const char* allowed) {
   return Error(Code::kInvalidArgument,
@@ -38,6 +39,7 @@ Result<void> check_options(const BatchPipelineOptions& o) {
   if (o.shuffle_window < 0) return bad_option("shuffle_window", o.shuffle_window, "0 or more");
   if (o.epochs < 0) return bad_option("epochs", o.epochs, "0 or more");
   if (o.memory_limit < 0) return bad_option("memory_limit", o.memory_limit, "0 or more");
+  if (o.snapshot_bytes < 0) return bad_option("snapshot_bytes", o.snapshot_bytes, "0 or more");
   if (o.skip_bad_rows < 0) return bad_option("skip_bad_rows", o.skip_bad_rows, "0 or more");
   if (o.skip_bad_blocks < 0) return bad_option("skip_bad_blocks", o.skip_bad_blocks, "0 or more");
   if (o.ranks < 1) return bad_option("ranks", o.ranks, "1 or more");
@@ -126,15 +128,19 @@ Result<Position> resolve_start(const Source& source, const BatchPipelineOptions&
 }
 
 Result<void> check_memory(const BatchPipelineMemory& m, const BatchPipelineOptions& o) {
-  if (o.memory_limit == 0 || m.total() <= o.memory_limit) return {};
+  if (o.memory_limit == 0 || m.total() <= o.memory_limit - o.snapshot_bytes) return {};
+  const std::string snapshots =
+      o.snapshot_bytes == 0
+          ? ""
+          : fmt::format(", beside {} of snapshots for checkpoints", bytes_text(o.snapshot_bytes));
   return Error(
       Code::kInvalidArgument,
       fmt::format(
           "data.memory_limit is {}, but {} decoded row groups of up to {} and {} batches of "
-          "{} may take {}; allowed is at least that, or a smaller data.shuffle_window, "
+          "{} may take {}{}; allowed is at least that, or a smaller data.shuffle_window, "
           "data.depth or batch.*, or smaller row groups",
           bytes_text(o.memory_limit), m.block_slots, bytes_text(m.block_bytes), m.batch_buffers,
-          bytes_text(m.batch_bytes), bytes_text(m.total())));
+          bytes_text(m.batch_bytes), bytes_text(m.total()), snapshots));
 }
 
 }  // namespace
@@ -166,6 +172,7 @@ struct BatchPipeline::Impl {
   std::vector<std::unique_ptr<pipeline::Worker>> workers;
 
   void start_workers();
+  WaitResult await_batch(Deadline deadline, const std::function<void()>& while_waiting);
   Result<Fetched> hand_out(BatchPipeline* owner);
   Error stalled() const;
 };
@@ -251,7 +258,19 @@ Error BatchPipeline::Impl::stalled() const {
                                            report.empty() ? "the batcher is at work" : report));
 }
 
-Result<BatchPipeline::Fetched> BatchPipeline::next_batch() {
+WaitResult BatchPipeline::Impl::await_batch(Deadline deadline,
+                                            const std::function<void()>& while_waiting) {
+  if (!while_waiting) return flow->batches.wait(consumer, deadline);
+  while (true) {
+    const auto result =
+        flow->batches.wait(consumer, std::min(deadline, Clock::now() + kBetweenLooks));
+    if (result != WaitResult::kTimeout || Clock::now() >= deadline) return result;
+    while_waiting();
+  }
+}
+
+Result<BatchPipeline::Fetched> BatchPipeline::next_batch(
+    const std::function<void()>& while_waiting) {
   Impl& p = *impl_;
   if (p.failed) return *p.failed;
   if (p.ended) return Fetched{};
@@ -264,7 +283,7 @@ Result<BatchPipeline::Fetched> BatchPipeline::next_batch() {
   p.flow->batch_gate.open_to(next + (o.overlap ? o.depth : 1));
   const auto limit = std::chrono::duration<double>(std::min(o.stall_limit_s, 1e9));
   const Deadline deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
-  switch (p.flow->batches.wait(p.consumer, deadline)) {
+  switch (p.await_batch(deadline, while_waiting)) {
     case WaitResult::kTimeout:
       return p.stalled();
     case WaitResult::kStopped:

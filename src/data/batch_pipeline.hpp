@@ -58,6 +58,7 @@ struct BatchPipelineOptions {
   bool fetch_at_creation = true;     // false: the first next_batch() starts the readers
   double stall_limit_s = 600;        // a longer wait in next_batch() is an error naming the stage
   std::int64_t memory_limit = 0;     // bytes of row-group slots and batch buffers; 0: no limit
+  std::int64_t snapshot_bytes = 0;   // of the limit, which a run keeps for its checkpoints
   std::int64_t skip_bad_rows = 0;    // per epoch; the source must let as many pass
   std::int64_t skip_bad_blocks = 0;  // per epoch
   int rank = 0;                      // of `ranks`: which share of each global batch is delivered
@@ -121,8 +122,9 @@ class BatchPipeline {
   BatchPipeline& operator=(const BatchPipeline&) = delete;
 
   // Blocks until a batch is there. A caller that holds `options.leases` leases and asks for one
-  // more waits for its own buffers, until the stall limit says so.
-  Result<Fetched> next_batch();
+  // more waits for its own buffers, until the stall limit says so. As long as it blocks it calls
+  // `while_waiting` on this thread, some ten times a second.
+  Result<Fetched> next_batch(const std::function<void()>& while_waiting = {});
 
   Position offsets_to_commit() const;
   BatchPipelineState state() const;
