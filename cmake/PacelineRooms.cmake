@@ -21,9 +21,9 @@ set(PACELINE_COLD_OPTIONS $<$<CONFIG:Release>:-O1> $<$<CONFIG:Debug>:-O0>)
 set(PACELINE_COLD_SOURCES
   core/config.cpp core/config_text.cpp core/log.cpp features/schema.cpp data/movielens.cpp
   data/column_guess.cpp data/file_columns.cpp data/score_writer.cpp data/suggest_config.cpp
-  checkpoint/checkpoint.cpp checkpoint/manifest.cpp checkpoint/publish.cpp
-  checkpoint/safetensors.cpp train/train_config.cpp train/run_state.cpp train/run_directory.cpp
-  train/loaded_run.cpp)
+  checkpoint/checkpoint.cpp checkpoint/json_text.cpp checkpoint/layout.cpp checkpoint/manifest.cpp
+  checkpoint/publication.cpp checkpoint/retention.cpp checkpoint/safetensors.cpp
+  train/train_config.cpp train/run_state.cpp train/run_directory.cpp train/loaded_run.cpp)
 list(TRANSFORM PACELINE_COLD_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/src/")
 set_source_files_properties(${PACELINE_COLD_SOURCES} PROPERTIES COMPILE_OPTIONS "${PACELINE_COLD_OPTIONS}")
 

@@ -4,46 +4,35 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <new>
 #include <system_error>
 #include <utility>
 
 #include "checkpoint/layout.hpp"
-#include "checkpoint/safetensors.hpp"
+#include "checkpoint/restoration.hpp"
 
 namespace paceline::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 30;
-
-std::uint64_t bytes_in(const fs::path& directory) {
-  std::uint64_t sum = 0;
-  std::error_code ec;
-  fs::directory_iterator it(directory, ec);
-  for (; !ec && it != fs::directory_iterator(); it.increment(ec)) {
-    std::error_code failed;
-    const auto size = it->file_size(failed);
-    if (!failed) sum += size;
-  }
-  return sum;
-}
-
 // A checkpoint that is gone is no Info.
-Result<Info> look_at(const fs::path& checkpoint, bool deep) {
+Result<Info> look_at(Restoration& reading, const fs::path& checkpoint, bool deep) {
   Info info;
   info.path = checkpoint;
   info.step = parse_step_name(checkpoint.filename().string()).value_or(0);
-  auto manifest = check(checkpoint, deep);
-  if (!manifest && manifest.error().code() == Code::kNotFound) {
-    return Error(std::move(manifest.error()));
+  const auto read = deep ? reading.verify(checkpoint) : reading.look_at(checkpoint);
+  if (!read && read.error().code() == Code::kNotFound && reading.blame() != Blame::kBase) {
+    return Error(read.error());
   }
-  info.complete = manifest.ok();
-  if (manifest.ok()) {
-    info.step = manifest->step;
+  info.complete = read.ok();
+  if (read.ok()) {
+    info.step = read->id.step;
+    info.base = read->base;
   } else {
-    info.why = manifest.error().text();
+    info.why = read.error().text();
+    info.base = reading.base();
   }
-  info.bytes = bytes_in(checkpoint);
+  info.bytes = bytes_below(checkpoint);
   std::error_code failed;
   const auto written = fs::last_write_time(checkpoint, failed);
   if (!failed) {
@@ -52,77 +41,108 @@ Result<Info> look_at(const fs::path& checkpoint, bool deep) {
   return info;
 }
 
-Result<std::vector<Tensor>> load_tensors(const Manifest& manifest, const fs::path& checkpoint,
-                                         std::string_view name) {
-  PL_TRY(auto file, read_tensors(checkpoint / name));
-  PL_TRY_VOID(compare(manifest, file.record, checkpoint));
-  return std::move(file.tensors);
-}
+class Keep : public Receiver {
+ public:
+  explicit Keep(Loaded& loaded) : loaded_(loaded) {}
 
-Result<nlohmann::json> load_state(const Manifest& manifest, const fs::path& checkpoint) {
-  const auto path = checkpoint / kStateName;
-  PL_TRY(const auto text, read_text(path, kMaxStateBytes));
-  PL_TRY_VOID(compare(manifest, {std::string(kStateName), text.size(), hash_of(text)}, checkpoint));
-  auto state = nlohmann::json::parse(text, nullptr, false);
-  if (state.is_discarded()) {
-    return Error(Code::kCorruptData, fmt::format("{} is not JSON", path.string()));
+  // A checkpoint is begun anew.
+  Result<void> state(const nlohmann::json&, const fs::path&) override {
+    loaded_.model.clear();
+    loaded_.optimizer.clear();
+    loaded_.tables.clear();
+    return {};
   }
-  return state;
-}
+  Result<std::optional<std::span<std::byte>>> tensor(Part part, const TensorInfo& info,
+                                                     const fs::path& from) override {
+    auto& all = part == Part::kModel       ? loaded_.model
+                : part == Part::kOptimizer ? loaded_.optimizer
+                                           : loaded_.tables;
+    std::uint64_t bytes = size_of(info.dtype);
+    for (const auto n : info.shape) bytes *= static_cast<std::uint64_t>(n);
+    try {
+      all.push_back({info.name, info.dtype, info.shape, HostBuffer(bytes)});
+    } catch (const std::bad_alloc&) {
+      return Error(Code::kOutOfMemory, fmt::format("{}: the {} bytes of {} do not fit into memory",
+                                                   from.string(), bytes, info.name));
+    }
+    return std::optional(std::span(all.back().bytes.data(), bytes));
+  }
 
-Result<Loaded> load_files(const fs::path& checkpoint) {
-  PL_TRY(const auto manifest, read_manifest(checkpoint));
-  Loaded loaded;
-  loaded.step = manifest.step;
-  loaded.path = checkpoint;
-  PL_TRY(loaded.state, load_state(manifest, checkpoint));
-  PL_TRY(loaded.model, load_tensors(manifest, checkpoint, kModelName));
-  PL_TRY(loaded.optimizer, load_tensors(manifest, checkpoint, kOptimizerName));
-  PL_TRY(loaded.tables, load_tensors(manifest, checkpoint, kTablesName));
+ private:
+  Loaded& loaded_;
+};
+
+Result<Loaded> loaded_from(Result<Restored> restored, Loaded loaded) {
+  if (!restored) return Error(std::move(restored.error()));
+  loaded.step = restored->id.step;
+  loaded.path = std::move(restored->path);
+  loaded.state = std::move(restored->state);
   return loaded;
 }
 
 }  // namespace
 
-Result<std::vector<Info>> list(const fs::path& dir, bool deep) {
-  PL_TRY(const auto steps, published_steps(dir));
+Result<std::vector<Info>> list_with(FileOps& ops, const fs::path& dir, bool deep) {
+  PL_TRY(const auto steps, published_steps(ops, dir));
+  Discard nowhere;
+  Restoration reading(ops, nowhere);
   std::vector<Info> infos;
   for (const auto step : steps) {
-    auto info = look_at(dir / step_name(step), deep);
+    auto info = look_at(reading, dir / step_name(step), deep);
     if (info.ok()) infos.push_back(std::move(*info));
   }
   return infos;
 }
 
-Result<Info> verify(const fs::path& checkpoint) { return look_at(checkpoint, true); }
+Result<std::vector<Info>> list(const fs::path& dir, bool deep) {
+  return list_with(posix_file_ops(), dir, deep);
+}
+
+Result<Info> verify(const fs::path& checkpoint) {
+  PL_TRY(const auto path, resolve(checkpoint));
+  Discard nowhere;
+  Restoration reading(posix_file_ops(), nowhere);
+  return look_at(reading, path, true);
+}
+
+Result<Description> describe(const fs::path& checkpoint) {
+  auto& ops = posix_file_ops();
+  PL_TRY(const auto path, resolve(checkpoint));
+  PL_TRY(const auto manifest, read_manifest(ops, path));
+  PL_TRY_VOID(check_sizes(ops, path, manifest, Files::kAll));
+  Description all{manifest.id(), manifest.base, 0, 0, {}, {}, {}, {}, {}};
+  PL_TRY(all.state, read_state(ops, path, manifest));
+  for (const auto& f : manifest.files) all.files.push_back({f.name, f.bytes, f.xxh3});
+  all.files.push_back({std::string(kManifestName), manifest.bytes, manifest.xxh3});
+  PL_TRY(auto model, open_file(ops, path, kModelName));
+  PL_TRY(auto model_header, read_header(model));
+  all.model = std::move(model_header.tensors);
+  PL_TRY(auto optimizer, open_file(ops, path, kOptimizerName));
+  PL_TRY(auto optimizer_header, read_header(optimizer));
+  all.optimizer = std::move(optimizer_header.tensors);
+  PL_TRY(auto first, open_table_file(ops, path, manifest, manifest.table_files().front()));
+  all.table_rows = first.range.rows;
+  all.held_rows = first.range.entries;
+  for (auto& t : first.tensors) {
+    if (t.name == kRowIndex) continue;
+    if (!t.shape.empty()) t.shape[0] = all.held_rows;
+    all.tables.push_back(std::move(t));
+  }
+  return all;
+}
 
 Result<Loaded> load(const fs::path& checkpoint) {
-  auto loaded = load_files(checkpoint);
-  if (loaded.ok() || loaded.error().code() != Code::kNotFound) return loaded;
-  std::error_code ignored;
-  if (!fs::is_directory(checkpoint, ignored)) {
-    return Error(Code::kNotFound, fmt::format("there is no checkpoint {}", checkpoint.string()));
-  }
-  return Error(Code::kCorruptData, loaded.error().message());
+  Loaded loaded;
+  Keep keep(loaded);
+  auto restored = restore(checkpoint, keep);
+  return loaded_from(std::move(restored), std::move(loaded));
 }
 
 Result<Loaded> load_newest_with(FileOps& ops, const fs::path& dir) {
-  // Another process may publish and prune meanwhile: when all that was listed is gone, look again.
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    PL_TRY(auto steps, published_steps(dir));
-    bool vanished = false;
-    for (; !steps.empty(); steps.pop_back()) {
-      const auto path = dir / step_name(steps.back());
-      auto loaded = load(path);
-      if (loaded.ok()) return loaded;
-      vanished = vanished || loaded.error().code() == Code::kNotFound;
-      if (loaded.error().code() == Code::kNotFound) continue;
-      if (loaded.error().code() != Code::kCorruptData) return loaded;
-      discard(set_aside(ops, path, loaded.error().text()));
-    }
-    if (!vanished) break;
-  }
-  return Error(Code::kNotFound, fmt::format("{} holds no complete checkpoint", dir.string()));
+  Loaded loaded;
+  Keep keep(loaded);
+  auto restored = restore_newest_with(ops, dir, keep);
+  return loaded_from(std::move(restored), std::move(loaded));
 }
 
 Result<Loaded> load_newest(const fs::path& dir) { return load_newest_with(posix_file_ops(), dir); }

@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "checkpoint/checkpoint_testing.hpp"
+#include "checkpoint/hashed_file.hpp"
 #include "checkpoint/layout.hpp"
 
 namespace paceline::checkpoint {
@@ -27,7 +28,7 @@ fs::path put(const fs::path& dir, std::int64_t step) {
   const Sample sample(step);
   auto path = publish(dir, sample.content);
   EXPECT_TRUE(path.ok()) << path.error().text();
-  return path.ok() ? *path : fs::path();
+  return path.ok() ? path->path : fs::path();
 }
 
 TEST(Checkpoint, RoundTrip) {
@@ -63,7 +64,7 @@ TEST(Checkpoint, NothingThere) {
   EXPECT_EQ(load(dir / "step_000000000001").error().code(), Code::kNotFound);
   EXPECT_EQ(verify(dir / "step_000000000001").error().code(), Code::kNotFound);
   EXPECT_TRUE(list(dir / "none", true)->empty());
-  EXPECT_TRUE(prune(dir / "none", 1).ok());
+  EXPECT_TRUE(prune(dir / "none", {1}).ok());
 }
 
 TEST(Checkpoint, ListTellsSizeAgeAndState) {
@@ -178,12 +179,17 @@ TEST(Checkpoint, MissingOrTruncatedFilesAreFoundWithoutReadingThem) {
   }
 }
 
-TEST(Checkpoint, AllBrokenIsNotFound) {
+TEST(Checkpoint, AllBrokenIsAnErrorThatNamesEach) {
   const TempDir dir;
   fs::create_directory(dir / "step_000000000001");
+  spill(put(dir.path(), 2) / "state.json", "{}");
   const auto loaded = load_newest(dir.path());
   ASSERT_FALSE(loaded.ok());
-  EXPECT_EQ(loaded.error().code(), Code::kNotFound);
+  EXPECT_EQ(loaded.error().code(), Code::kCorruptData);
+  EXPECT_THAT(loaded.error().text(), HasSubstr("step_000000000001: "));
+  EXPECT_THAT(loaded.error().text(), HasSubstr("step_000000000002: "));
+  EXPECT_THAT(loaded.error().text(), HasSubstr("state.json"));
+  EXPECT_EQ(load_newest(dir.path()).error().code(), Code::kNotFound);
 }
 
 TEST(Checkpoint, ADirectoryUnderAnotherStepsNameIsBroken) {
@@ -199,9 +205,9 @@ TEST(Checkpoint, ANewerVersionIsAnErrorAndStays) {
   put(dir.path(), 1);
   const auto path = put(dir.path(), 2);
   auto text = slurp(path / "MANIFEST.json");
-  const auto at = text.find("\"version\": 1");
+  const auto at = text.find("\"version\": 2");
   ASSERT_NE(at, std::string::npos);
-  text.replace(at, 12, "\"version\": 2");
+  text.replace(at, 12, "\"version\": 3");
   const auto digits = text.rfind("\"xxh3\": \"") + 9;
   text.replace(digits, 16, std::string(16, '0'));
   char hash[17];
@@ -211,7 +217,7 @@ TEST(Checkpoint, ANewerVersionIsAnErrorAndStays) {
   const auto loaded = load_newest(dir.path());
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code(), Code::kUnavailable);
-  EXPECT_THAT(loaded.error().text(), HasSubstr("version 2"));
+  EXPECT_THAT(loaded.error().text(), HasSubstr("version 3"));
   const Sample sample(2);
   EXPECT_EQ(publish(dir.path(), sample.content).error().code(), Code::kUnavailable);
   EXPECT_THAT(names_in(dir.path()),
@@ -228,7 +234,7 @@ TEST(Checkpoint, PruneKeepsTheNewestCompleteOnes) {
   fs::create_symlink("step_000000000001", dir / ".latest.tmp-1-0");
   spill(dir / ".notes", "mine");
   spill(dir / ".step_notes", "mine");
-  ASSERT_TRUE(prune(dir.path(), 2).ok());
+  ASSERT_TRUE(prune(dir.path(), {2}).ok());
   EXPECT_THAT(names_in(dir.path()),
               ElementsAre(".notes", ".step_notes", "latest", "step_000000000003",
                           "step_000000000004", "step_000000000005", "step_000000000006.corrupt-1"));
@@ -303,7 +309,7 @@ TEST(Checkpoint, EverythingIsSyncedBeforeItCounts) {
   ASSERT_TRUE(publish_with(ops, dir.path(), sample.content).ok());
   EXPECT_THAT(
       ops.seen,
-      ElementsAre("sync model.safetensors", "sync optimizer.safetensors", "sync tables.safetensors",
+      ElementsAre("sync tables.safetensors", "sync model.safetensors", "sync optimizer.safetensors",
                   "sync state.json", "sync MANIFEST.json", "sync hidden",
                   "rename to step_000000000002", "sync parent", "rename to latest", "sync parent"));
 }
@@ -326,7 +332,7 @@ TEST(Checkpoint, APersistentFailureLeavesOnlyHiddenFiles) {
     if (published.ok() || ops.failed() != FileOp::kSyncDirectory) {
       EXPECT_EQ(loaded->step, published.ok() ? 2 : 1);
     }
-    ASSERT_TRUE(prune(dir.path(), 9).ok());
+    ASSERT_TRUE(prune(dir.path(), {9}).ok());
     for (const auto& name : names_in(dir.path())) EXPECT_NE(name.front(), '.') << name;
     if (published.ok() && ops.count() <= at) break;
   }
@@ -361,7 +367,7 @@ TEST(Checkpoint, AReadOnlyDirectoryStillFallsBack) {
   const TempDir dir;
   put(dir.path(), 1);
   spill(put(dir.path(), 2) / "state.json", "{}");
-  FailingOps ops(0, true);  // every operation that writes
+  FailingOps ops(0, true, true);  // every operation that writes
   ::testing::internal::CaptureStderr();
   const auto loaded = load_newest_with(ops, dir.path());
   const auto warning = ::testing::internal::GetCapturedStderr();

@@ -56,7 +56,7 @@ class Sample {
                          add("adam.steps", Dtype::kI64, {}, seed + 4)};
     content.tables = {add("table.rows", Dtype::kF32, {33, 4}, seed + 5),
                       add("table.ids", Dtype::kI32, {33}, seed + 6),
-                      add("flags", Dtype::kU8, {11}, seed + 7)};
+                      add("table.flags", Dtype::kU8, {33}, seed + 7)};
     content.state = {{"step", step}, {"loss", 0.1 * static_cast<double>(step)}, {"name", "käse"}};
   }
   Sample(const Sample&) = delete;
@@ -72,6 +72,38 @@ class Sample {
     for (auto& b : data) b = static_cast<std::byte>((seed = seed * 1664525U + 1013904223U) >> 24);
     return {std::move(name), dtype, std::move(shape), data};
   }
+  std::vector<std::vector<std::byte>> data_;
+};
+
+// What a difference to `base` says, and what it has to restore to: the tables of `whole` in its
+// rows, those of the base in the others.
+class DeltaSample {
+ public:
+  DeltaSample(std::int64_t step, const Base& base, std::vector<std::int64_t> rows)
+      : whole_(step), rows_(std::move(rows)) {
+    content = whole_.content;
+    for (auto& t : content.tables) {
+      const std::size_t size = t.bytes.size() / static_cast<std::size_t>(t.shape[0]);
+      auto& data = data_.emplace_back(rows_.size() * size);
+      for (std::size_t i = 0; i < rows_.size() && size > 0; ++i) {
+        std::memcpy(data.data() + i * size,
+                    t.bytes.data() + static_cast<std::size_t>(rows_[i]) * size, size);
+      }
+      t.shape[0] = static_cast<std::int64_t>(rows_.size());
+      t.bytes = data;
+    }
+    content.delta = TableDelta{base, rows_, whole_.content.tables[0].shape[0]};
+  }
+  DeltaSample(const DeltaSample&) = delete;
+  DeltaSample& operator=(const DeltaSample&) = delete;
+
+  void expect(const Loaded& loaded) const;
+
+  Content content;
+
+ private:
+  Sample whole_;
+  std::vector<std::int64_t> rows_;
   std::vector<std::vector<std::byte>> data_;
 };
 
@@ -102,6 +134,25 @@ inline void expect_sample(const Loaded& loaded) {
   EXPECT_EQ(loaded.state, sample.content.state);
 }
 
+inline void DeltaSample::expect(const Loaded& loaded) const {
+  expect_tensors(loaded.model, content.model);
+  expect_tensors(loaded.optimizer, content.optimizer);
+  EXPECT_EQ(loaded.state, content.state);
+  const Sample base(content.delta->base.step);
+  std::vector<std::vector<std::byte>> merged;
+  auto views = base.content.tables;
+  for (std::size_t k = 0; k < views.size(); ++k) {
+    auto& bytes = merged.emplace_back(views[k].bytes.begin(), views[k].bytes.end());
+    const std::size_t size = bytes.size() / static_cast<std::size_t>(views[k].shape[0]);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      std::memcpy(bytes.data() + static_cast<std::size_t>(rows_[i]) * size,
+                  data_[k].data() + i * size, size);
+    }
+    views[k].bytes = bytes;
+  }
+  expect_tensors(loaded.tables, views);
+}
+
 inline std::string slurp(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -121,16 +172,19 @@ inline std::vector<std::string> names_in(const std::filesystem::path& dir) {
   return names;
 }
 
-// Fails operation number `at` (from 0), or every one from there on.
+// Fails operation number `at` (from 0), or every one from there on. Operations that only read do
+// not count when `writes_only`.
 class FailingOps : public FileOps {
  public:
-  FailingOps(int at, bool forever) : at_(at), forever_(forever) {}
+  FailingOps(int at, bool forever, bool writes_only = false)
+      : at_(at), forever_(forever), writes_only_(writes_only) {}
   int count() const { return count_; }
   FileOp failed() const { return failed_; }
   static constexpr const char* kText = "no space left (injected)";
 
  protected:
   Result<void> before(FileOp op, const std::filesystem::path& path) override {
+    if (writes_only_ && only_reads(op)) return {};
     const int now = count_++;
     if (now != at_ && !(forever_ && now > at_)) return {};
     if (now == at_) failed_ = op;
@@ -139,7 +193,7 @@ class FailingOps : public FileOps {
 
  private:
   int at_, count_ = 0;
-  bool forever_;
+  bool forever_, writes_only_;
   FileOp failed_ = FileOp::kRemove;
 };
 

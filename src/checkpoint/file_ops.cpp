@@ -5,21 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <xxhash.h>
-
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 namespace paceline::checkpoint {
 namespace fs = std::filesystem;
 namespace {
-
-// Small enough that a piece is hashed and written from the cache.
-constexpr std::size_t kPiece = std::size_t{1} << 20;
 
 Result<void> rename_with(const fs::path& from, const fs::path& to, unsigned flags) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0) return {};
@@ -117,134 +109,59 @@ Result<void> FileOps::remove_all(const fs::path& path) {
   return {};
 }
 
-FileOps& posix_file_ops() {
-  static FileOps ops;
-  return ops;
-}
-
-Hasher::Hasher() : state_(XXH3_createState()) {
-  PL_CHECK(state_ != nullptr, "a hash state can be allocated");
-  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get()));
-}
-
-void Hasher::Free::operator()(void* state) const {
-  XXH3_freeState(static_cast<XXH3_state_t*>(state));
-}
-
-void Hasher::add(std::span<const std::byte> bytes) {
-  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), bytes.data(), bytes.size());
-}
-
-std::uint64_t Hasher::digest() const {
-  return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get()));
-}
-
-std::uint64_t hash_of(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
-
-OutputFile::OutputFile(FileOps& ops, fs::path path, int fd)
-    : ops_(&ops), path_(std::move(path)), fd_(fd) {}
-
-OutputFile::OutputFile(OutputFile&& o) noexcept
-    : ops_(o.ops_),
-      path_(std::move(o.path_)),
-      fd_(std::exchange(o.fd_, -1)),
-      bytes_(o.bytes_),
-      hasher_(std::move(o.hasher_)) {}
-
-OutputFile::~OutputFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Result<OutputFile> OutputFile::create(FileOps& ops, const fs::path& path) {
-  PL_TRY(const int fd, ops.create(path));
-  return OutputFile(ops, path, fd);
-}
-
-Result<void> OutputFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(kPiece, bytes.size()));
-    hasher_.add(piece);
-    PL_TRY_VOID(ops_->write(fd_, piece, path_));
-    bytes_ += piece.size();
-    bytes = bytes.subspan(piece.size());
-  }
-  return {};
-}
-
-Result<FileRecord> OutputFile::finish() {
-  PL_TRY_VOID(ops_->sync_file(fd_, path_));
-  PL_TRY_VOID(ops_->close(std::exchange(fd_, -1), path_));
-  return FileRecord{path_.filename().string(), bytes_, hasher_.digest()};
-}
-
-InputFile::InputFile(fs::path path, int fd, std::uint64_t size)
-    : path_(std::move(path)), fd_(fd), size_(size) {}
-
-InputFile::InputFile(InputFile&& o) noexcept
-    : path_(std::move(o.path_)),
-      fd_(std::exchange(o.fd_, -1)),
-      size_(o.size_),
-      done_(o.done_),
-      hasher_(std::move(o.hasher_)) {}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Result<InputFile> InputFile::open(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+Result<OpenFile> FileOps::open(const fs::path& path, Links links) {
+  PL_TRY_VOID(before(FileOp::kOpen, path));
+  // A pipe of that name would block without O_NONBLOCK.
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefuse ? O_NOFOLLOW : 0);
+  const int fd = ::open(path.c_str(), flags);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
     return Error(Code::kNotFound, fmt::format("{} is missing", path.string()));
   }
-  if (fd < 0) return io_error("open", path, errno);
+  if (fd < 0 && errno == ELOOP) {
+    return Error(Code::kCorruptData,
+                 fmt::format("{} is a symbolic link, which is not followed", path.string()));
+  }
   struct stat info {};
-  const int rc = ::fstat(fd, &info);
-  InputFile file(path, fd, rc == 0 ? static_cast<std::uint64_t>(info.st_size) : 0);
-  if (rc != 0) return io_error("look at", path, errno);
-  if (!S_ISREG(info.st_mode)) {
+  if (fd < 0 && errno != ENXIO) return io_error("open", path, errno);
+  if (fd >= 0 && ::fstat(fd, &info) != 0) {
+    const int error_number = errno;
+    ::close(fd);
+    return io_error("look at", path, error_number);
+  }
+  if (fd < 0 || !S_ISREG(info.st_mode)) {
+    if (fd >= 0) ::close(fd);
     return Error(Code::kCorruptData, fmt::format("{} is not a regular file", path.string()));
   }
-  return file;
+  return OpenFile{fd, static_cast<std::uint64_t>(info.st_size)};
 }
 
-Result<void> InputFile::read(std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::read(fd_, bytes.data(), std::min(kPiece, bytes.size()));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return io_error("read", path_, errno);
-    if (n == 0) {
-      return Error(Code::kCorruptData, fmt::format("{} ends after {} bytes, {} more are needed",
-                                                   path_.string(), done_, bytes.size()));
-    }
-    const auto count = static_cast<std::size_t>(n);
-    hasher_.add(bytes.first(count));
-    done_ += count;
-    bytes = bytes.subspan(count);
+Result<std::size_t> FileOps::read(int fd, std::span<std::byte> bytes, const fs::path& path) {
+  PL_TRY_VOID(before(FileOp::kRead, path));
+  for (;;) {
+    const ssize_t n = ::read(fd, bytes.data(), bytes.size());
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno != EINTR) return io_error("read", path, errno);
   }
-  return {};
 }
 
-Result<void> InputFile::skip_to_end() {
-  std::vector<std::byte> piece(kPiece);
-  while (done_ < size_) {
-    PL_TRY_VOID(read(std::span(piece).first(std::min<std::uint64_t>(piece.size(), size_ - done_))));
+Result<std::vector<std::string>> FileOps::list_directory(const fs::path& path) {
+  PL_TRY_VOID(before(FileOp::kList, path));
+  std::vector<std::string> names;
+  std::error_code ec;
+  fs::directory_iterator it(path, ec);
+  if (ec == std::errc::no_such_file_or_directory) {
+    return Error(Code::kNotFound, fmt::format("{} is missing", path.string()));
   }
-  return {};
-}
-
-FileRecord InputFile::record() const {
-  return {path_.filename().string(), done_, hasher_.digest()};
-}
-
-Result<std::string> read_text(const fs::path& path, std::uint64_t limit_bytes) {
-  PL_TRY(auto file, InputFile::open(path));
-  if (file.size() > limit_bytes) {
-    return Error(Code::kCorruptData, fmt::format("{} has {} bytes; at most {} are read",
-                                                 path.string(), file.size(), limit_bytes));
+  for (; !ec && it != fs::directory_iterator(); it.increment(ec)) {
+    names.push_back(it->path().filename().string());
   }
-  std::string text(file.size(), '\0');
-  PL_TRY_VOID(file.read(std::as_writable_bytes(std::span(text))));
-  return text;
+  if (ec) return io_error("list directory", path, ec.value());
+  return names;
+}
+
+FileOps& posix_file_ops() {
+  static FileOps ops;
+  return ops;
 }
 
 }  // namespace paceline::checkpoint

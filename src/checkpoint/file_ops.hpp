@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -25,6 +25,20 @@ enum class FileOp : std::uint8_t {
   kRename,
   kLink,
   kRemove,
+  kOpen,
+  kRead,
+  kList,
+};
+// Those that change nothing on the disk.
+constexpr bool only_reads(FileOp op) {
+  return op == FileOp::kOpen || op == FileOp::kRead || op == FileOp::kList;
+}
+
+enum class Links : std::uint8_t { kRefuse, kFollow };
+
+struct OpenFile {
+  int fd = -1;
+  std::uint64_t bytes = 0;
 };
 
 class FileOps {
@@ -50,6 +64,14 @@ class FileOps {
   // With everything below it; nothing there is no error.
   Result<void> remove_all(const std::filesystem::path& path);
 
+  // A regular file for reading. kNotFound; kCorruptData for what is no regular file, or for a
+  // symbolic link that is not to be followed.
+  Result<OpenFile> open(const std::filesystem::path& path, Links links);
+  // Up to `bytes.size()`; 0 at the end.
+  Result<std::size_t> read(int fd, std::span<std::byte> bytes, const std::filesystem::path& path);
+  // Names in a directory, in no order. kNotFound.
+  Result<std::vector<std::string>> list_directory(const std::filesystem::path& path);
+
  protected:
   // Called before each operation; an error is returned in its place.
   virtual Result<void> before(FileOp, const std::filesystem::path&) { return {}; }
@@ -60,78 +82,5 @@ FileOps& posix_file_ops();
 // "cannot <what> <path>: <text of errno>".
 Error io_error(std::string_view what, const std::filesystem::path& path, int error_number,
                Loc at = Loc::here());
-
-// XXH3-64, fed in pieces.
-class Hasher {
- public:
-  Hasher();
-  void add(std::span<const std::byte> bytes);
-  std::uint64_t digest() const;
-
- private:
-  struct Free {
-    void operator()(void* state) const;
-  };
-  std::unique_ptr<void, Free> state_;
-};
-
-std::uint64_t hash_of(std::string_view text);
-
-struct FileRecord {
-  std::string name;  // without directory
-  std::uint64_t bytes = 0;
-  std::uint64_t xxh3 = 0;
-};
-
-// A new file that is hashed while it is written.
-class OutputFile {
- public:
-  static Result<OutputFile> create(FileOps& ops, const std::filesystem::path& path);
-  OutputFile(OutputFile&& o) noexcept;
-  OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();  // closes without syncing when finish() was not reached
-
-  Result<void> write(std::span<const std::byte> bytes);
-  // Syncs and closes.
-  Result<FileRecord> finish();
-
- private:
-  OutputFile(FileOps& ops, std::filesystem::path path, int fd);
-
-  FileOps* ops_;
-  std::filesystem::path path_;
-  int fd_ = -1;
-  std::uint64_t bytes_ = 0;
-  Hasher hasher_;
-};
-
-// A file that is hashed while it is read, from its begin to its end.
-class InputFile {
- public:
-  // kNotFound when there is none.
-  static Result<InputFile> open(const std::filesystem::path& path);
-  InputFile(InputFile&& o) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  ~InputFile();
-
-  std::uint64_t size() const { return size_; }
-  // Fills `bytes`; kCorruptData when the file ends before.
-  Result<void> read(std::span<std::byte> bytes);
-  // Reads what is left, for its hash alone.
-  Result<void> skip_to_end();
-  // Of what was read so far.
-  FileRecord record() const;
-
- private:
-  InputFile(std::filesystem::path path, int fd, std::uint64_t size);
-
-  std::filesystem::path path_;
-  int fd_ = -1;
-  std::uint64_t size_ = 0, done_ = 0;
-  Hasher hasher_;
-};
-
-// A whole small file; kCorruptData above `limit_bytes`.
-Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t limit_bytes);
 
 }  // namespace paceline::checkpoint

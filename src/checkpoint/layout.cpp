@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <system_error>
+#include <utility>
 
 #include "core/log.hpp"
 
@@ -64,24 +65,44 @@ bool is_leftover(std::string_view name) {
          (kind.starts_with(".tmp-") || kind.starts_with(".old-"));
 }
 
-Result<std::vector<std::int64_t>> published_steps(const fs::path& dir) {
+Result<std::vector<std::int64_t>> published_steps(FileOps& ops, const fs::path& dir) {
   std::vector<std::int64_t> steps;
-  std::error_code ec;
-  fs::directory_iterator it(dir, ec);
-  if (ec == std::errc::no_such_file_or_directory) return steps;
-  for (; !ec && it != fs::directory_iterator(); it.increment(ec)) {
-    const auto step = parse_step_name(it->path().filename().string());
+  const auto names = ops.list_directory(dir);
+  if (!names && names.error().code() == Code::kNotFound) return steps;
+  if (!names) return Error(names.error());
+  for (const auto& name : *names) {
+    const auto step = parse_step_name(name);
+    if (!step) continue;
     std::error_code ignored;
-    if (step && it->is_directory(ignored)) steps.push_back(*step);
+    const auto type = fs::symlink_status(dir / name, ignored).type();
+    if (type == fs::file_type::directory || type == fs::file_type::symlink) steps.push_back(*step);
   }
-  if (ec) return io_error("list directory", dir, ec.value());
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
-Result<Manifest> read_manifest(const fs::path& checkpoint) {
+Result<fs::path> resolve(const fs::path& checkpoint) {
+  const auto path = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
+  std::error_code ignored;
+  if (!fs::is_symlink(path, ignored)) return path;
+  const auto target = fs::read_symlink(path, ignored);
+  if (path.filename() == kLatestName && parse_step_name(target.string())) {
+    return path.parent_path() / target;
+  }
+  return Error(Code::kInvalidArgument,
+               fmt::format("{} is a symbolic link to {}, which is not followed; name the "
+                           "checkpoint's own directory",
+                           path.string(), target.string()));
+}
+
+Result<Manifest> read_manifest(FileOps& ops, const fs::path& checkpoint) {
+  std::error_code ignored;
+  if (fs::is_symlink(checkpoint, ignored)) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{} is a symbolic link, which is not followed", checkpoint.string()));
+  }
   const auto path = checkpoint / kManifestName;
-  auto text = read_text(path, kMaxManifestBytes);
+  auto text = read_text(ops, path, kMaxManifestBytes);
   if (!text) return missing_file(std::move(text.error()), checkpoint);
   PL_TRY(auto manifest, parse_manifest(*text, path));
   const auto name = checkpoint.filename().string();
@@ -89,11 +110,39 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
     return Error(Code::kCorruptData, fmt::format("{} is of step {}, its directory is {}",
                                                  path.string(), manifest.step, name));
   }
-  for (const auto& needed : kFileNames) {
-    if (manifest.find(needed) == nullptr) {
-      return Error(Code::kCorruptData, fmt::format("{} does not name {}", path.string(), needed));
-    }
+  return manifest;
+}
+
+Result<InputFile> open_file(FileOps& ops, const fs::path& checkpoint, std::string_view name) {
+  auto file = InputFile::open(ops, checkpoint / name);
+  if (!file) return missing_file(std::move(file.error()), checkpoint);
+  return file;
+}
+
+Result<void> check_sizes(FileOps& ops, const fs::path& checkpoint, const Manifest& manifest,
+                         Files files) {
+  for (const auto& said : manifest.files) {
+    if (files == Files::kTables && !said.name.starts_with(kTablesStem)) continue;
+    PL_TRY(const auto file, open_file(ops, checkpoint, said.name));
+    PL_TRY_VOID(compare(manifest, {said.name, file.size(), said.xxh3}, checkpoint));
   }
+  return {};
+}
+
+Result<Manifest> read_base(FileOps& ops, const fs::path& checkpoint, const Base& base) {
+  const auto path = checkpoint.parent_path() / step_name(base.step);
+  PL_TRY(auto manifest, read_manifest(ops, path));
+  if (manifest.id() != base) {
+    return Error(Code::kCorruptData,
+                 fmt::format("{} is another checkpoint of step {}: its manifest has hash {:016x}, "
+                             "{:016x} is needed",
+                             path.string(), base.step, manifest.xxh3, base.manifest_xxh3));
+  }
+  if (manifest.base) {
+    return Error(Code::kCorruptData,
+                 fmt::format("{} is itself a difference, which no base can be", path.string()));
+  }
+  PL_TRY_VOID(check_sizes(ops, path, manifest, Files::kTables));
   return manifest;
 }
 
@@ -112,19 +161,18 @@ Result<void> compare(const Manifest& manifest, const FileRecord& read, const fs:
   return {};
 }
 
-Result<Manifest> check(const fs::path& checkpoint, bool deep) {
-  PL_TRY(auto manifest, read_manifest(checkpoint));
-  for (const auto& said : manifest.files) {
-    auto file = InputFile::open(checkpoint / said.name);
-    if (!file) return missing_file(std::move(file.error()), checkpoint);
-    FileRecord read{said.name, file->size(), said.xxh3};
-    if (deep && read.bytes == said.bytes) {
-      PL_TRY_VOID(file->skip_to_end());
-      read = file->record();
-    }
-    PL_TRY_VOID(compare(manifest, read, checkpoint));
+std::uint64_t bytes_below(const fs::path& path) {
+  std::error_code ec;
+  if (fs::symlink_status(path, ec).type() != fs::file_type::directory) return 0;
+  std::uint64_t sum = 0;
+  fs::directory_iterator it(path, ec);
+  for (; !ec && it != fs::directory_iterator(); it.increment(ec)) {
+    std::error_code failed;
+    if (it->symlink_status(failed).type() != fs::file_type::regular) continue;
+    const auto size = it->file_size(failed);
+    if (!failed) sum += size;
   }
-  return manifest;
+  return sum;
 }
 
 Result<void> set_aside(FileOps& ops, const fs::path& checkpoint, const std::string& why) {

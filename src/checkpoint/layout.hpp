@@ -2,7 +2,6 @@
 // Private to the room.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -17,11 +16,6 @@
 
 namespace paceline::checkpoint {
 
-inline constexpr std::string_view kModelName = "model.safetensors";
-inline constexpr std::string_view kOptimizerName = "optimizer.safetensors";
-inline constexpr std::string_view kTablesName = "tables.safetensors";
-inline constexpr std::string_view kStateName = "state.json";
-inline constexpr std::array kFileNames = {kModelName, kOptimizerName, kTablesName, kStateName};
 inline constexpr std::string_view kLatestName = "latest";
 inline constexpr std::int64_t kStepLimit = 1'000'000'000'000;
 
@@ -36,19 +30,35 @@ std::filesystem::path hidden_path(const std::filesystem::path& dir, std::string_
 // Of names that hidden_path makes.
 bool is_leftover(std::string_view name);
 
-// Published steps, ascending; empty when there is no such directory.
-Result<std::vector<std::int64_t>> published_steps(const std::filesystem::path& dir);
+// Published steps, ascending, symbolic links of such names included; empty when there is no such
+// directory.
+Result<std::vector<std::int64_t>> published_steps(FileOps& ops, const std::filesystem::path& dir);
 
-// The manifest of a checkpoint whose files have the sizes, and with `deep` the hashes, that it
-// says. kNotFound: no such directory; kCorruptData: it is broken, the text says how; other codes:
-// unknown.
-Result<Manifest> check(const std::filesystem::path& checkpoint, bool deep);
-// Reads and checks the manifest alone, its step against the directory's name and the files it
-// names.
-Result<Manifest> read_manifest(const std::filesystem::path& checkpoint);
+// The directory that a user's path means: without a slash at its end, and behind `latest` the step
+// that it names. kInvalidArgument for other symbolic links.
+Result<std::filesystem::path> resolve(const std::filesystem::path& checkpoint);
+
+// Reads and checks the manifest alone, its step against the directory's name. kNotFound: no such
+// directory; kInvalidArgument: a symbolic link; kCorruptData: it is broken, the text says how;
+// other codes: unknown.
+Result<Manifest> read_manifest(FileOps& ops, const std::filesystem::path& checkpoint);
+// A file of a checkpoint; one that is missing is kCorruptData while its directory is there.
+Result<InputFile> open_file(FileOps& ops, const std::filesystem::path& checkpoint,
+                            std::string_view name);
+// Sizes of the files of a checkpoint, or of its table files only.
+enum class Files : std::uint8_t { kAll, kTables };
+Result<void> check_sizes(FileOps& ops, const std::filesystem::path& checkpoint,
+                         const Manifest& manifest, Files files);
 // Compares what was read with what the manifest says of that file.
 Result<void> compare(const Manifest& manifest, const FileRecord& read,
                      const std::filesystem::path& checkpoint);
+
+// The manifest of the base of a checkpoint, with the sizes of its table files. kNotFound,
+// kCorruptData, also when it is another checkpoint, and as above.
+Result<Manifest> read_base(FileOps& ops, const std::filesystem::path& checkpoint, const Base& base);
+
+// Of the files in a directory; links are not followed.
+std::uint64_t bytes_below(const std::filesystem::path& path);
 
 // Renames a broken checkpoint to <name>.corrupt-N, with a warning that says why. Where that cannot
 // be done the warning says so.
@@ -56,9 +66,15 @@ Result<void> set_aside(FileOps& ops, const std::filesystem::path& checkpoint,
                        const std::string& why);
 
 // The public calls on other file operations.
-Result<std::filesystem::path> publish_with(FileOps& ops, const std::filesystem::path& dir,
-                                           const Content& content);
+Result<Published> publish_with(FileOps& ops, const std::filesystem::path& dir,
+                               const Content& content);
+Result<std::vector<Info>> list_with(FileOps& ops, const std::filesystem::path& dir, bool deep);
+Result<Restored> restore_with(FileOps& ops, const std::filesystem::path& checkpoint,
+                              Receiver& receiver);
+Result<Restored> restore_newest_with(FileOps& ops, const std::filesystem::path& dir,
+                                     Receiver& receiver);
 Result<Loaded> load_newest_with(FileOps& ops, const std::filesystem::path& dir);
-Result<void> prune_with(FileOps& ops, const std::filesystem::path& dir, int keep_last);
+Result<Pruned> prune_with(FileOps& ops, const std::filesystem::path& dir,
+                          const Retention& retention);
 
 }  // namespace paceline::checkpoint

@@ -6,10 +6,13 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <numeric>
+#include <new>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
+
+#include "checkpoint/json_text.hpp"
 
 namespace paceline::checkpoint {
 namespace fs = std::filesystem;
@@ -40,19 +43,15 @@ const DtypeName& entry_of(Dtype dtype) {
   return kDtypes[0];
 }
 
-// a x b, or absent above 2^63 - 1.
-std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
-  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  if (b != 0 && a > kMax / b) return {};
-  return a * b;
-}
-
 std::vector<const TensorView*> file_order(std::span<const TensorView> tensors) {
   std::vector<const TensorView*> order;
   for (const auto& t : tensors) order.push_back(&t);
   std::sort(order.begin(), order.end(), [](const TensorView* a, const TensorView* b) {
-    if (size_of(a->dtype) != size_of(b->dtype)) return size_of(a->dtype) > size_of(b->dtype);
-    return a->name < b->name;
+    const auto key = [](const TensorView* t) {
+      return std::tuple(-static_cast<int>(size_of(t->dtype)), t->name != kRowIndex,
+                        std::string_view(t->name));
+    };
+    return key(a) < key(b);
   });
   for (const auto& t : tensors) {
     PL_CHECK(t.name != kMetadata, "a tensor name that the format does not reserve");
@@ -67,8 +66,10 @@ std::vector<const TensorView*> file_order(std::span<const TensorView> tensors) {
 }
 
 // Length and header, padded to a multiple of 8.
-Result<std::string> header_of(const std::vector<const TensorView*>& order) {
+Result<std::string> header_of(const std::vector<const TensorView*>& order,
+                              const Metadata& metadata) {
   auto json = nlohmann::ordered_json::object();
+  if (!metadata.empty()) json[std::string(kMetadata)] = metadata;
   std::uint64_t offset = 0;
   for (const TensorView* t : order) {
     const std::uint64_t end = offset + t->bytes.size();
@@ -82,7 +83,7 @@ Result<std::string> header_of(const std::vector<const TensorView*>& order) {
     text = json.dump();
   } catch (const nlohmann::json::exception& e) {
     return Error(Code::kInvalidArgument,
-                 fmt::format("a tensor name cannot be written: {}", e.what()));
+                 fmt::format("a name or metadata cannot be written: {}", e.what()));
   }
   text.resize(align_up(text.size(), 8), ' ');
   PL_CHECK(text.size() <= kMaxHeaderBytes, "a header within the limit of the format");
@@ -93,9 +94,7 @@ Result<std::string> header_of(const std::vector<const TensorView*>& order) {
 }
 
 struct Entry {
-  std::string name;
-  Dtype dtype;
-  std::vector<std::int64_t> shape;
+  TensorInfo info;
   std::uint64_t begin, end;
 };
 
@@ -112,21 +111,21 @@ Result<Entry> parse_entry(const fs::path& file, const std::string& name, const n
     return bad("dtype, shape and data_offsets are needed");
   }
   const auto &dtype = j.at("dtype"), &shape = j.at("shape"), &offsets = j.at("data_offsets");
-  Entry entry{name, Dtype::kF32, {}, 0, 0};
+  Entry entry{{name, Dtype::kF32, {}}, 0, 0};
   const auto known = std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const DtypeName& d) {
     return dtype.is_string() && dtype.get_ref<const std::string&>() == d.name;
   });
   if (known == std::end(kDtypes)) {
     return bad(fmt::format("dtype {} is not one of F32, BF16, I64, I32, U8", dtype.dump()));
   }
-  entry.dtype = known->dtype;
+  entry.info.dtype = known->dtype;
   if (!shape.is_array()) return bad("shape is not a list");
   std::optional<std::uint64_t> bytes = known->bytes;
   for (const auto& n : shape) {
     if (!n.is_number_unsigned()) return bad("a dimension is not a whole number >= 0");
     const auto size = n.get<std::uint64_t>();
     if (!product(size, 1)) return bad("a dimension is too large");
-    entry.shape.push_back(static_cast<std::int64_t>(size));
+    entry.info.shape.push_back(static_cast<std::int64_t>(size));
     if (bytes) bytes = product(*bytes, size);
   }
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
@@ -141,86 +140,130 @@ Result<Entry> parse_entry(const fs::path& file, const std::string& name, const n
   return entry;
 }
 
+Result<Metadata> parse_metadata(const fs::path& file, const nlohmann::json& j) {
+  Metadata metadata;
+  if (!j.is_object()) return corrupt(file, "__metadata__ is not a JSON object");
+  for (const auto& [key, value] : j.items()) {
+    if (!value.is_string()) return corrupt(file, "a value of __metadata__ is not a string");
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
 // The entries in the order of their data, which they cover without holes or overlaps.
-Result<std::vector<Entry>> parse_header(const fs::path& file, const std::string& text,
-                                        std::uint64_t data_bytes) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) return corrupt(file, "the header is not a JSON object");
+Result<SafetensorsHeader> parse_header(const fs::path& file, const std::string& text,
+                                       std::uint64_t data_bytes) {
+  const auto parsed = parse_json(text);
+  if (!parsed || !parsed->is_object()) {
+    return corrupt(file, parsed ? "the header is not a JSON object"
+                                : "the header is not a JSON object: " + parsed.error().message());
+  }
+  SafetensorsHeader header;
   std::vector<Entry> entries;
-  for (const auto& [name, value] : json.items()) {
-    if (name == kMetadata) continue;
+  for (const auto& [name, value] : parsed->items()) {
+    if (name == kMetadata) {
+      PL_TRY(header.metadata, parse_metadata(file, value));
+      continue;
+    }
     PL_TRY(auto entry, parse_entry(file, name, value));
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    return std::tie(a.begin, a.end, a.info.name) < std::tie(b.begin, b.end, b.info.name);
   });
   std::uint64_t at = 0;
-  for (const auto& e : entries) {
+  for (auto& e : entries) {
     if (e.begin != at) {
-      return corrupt(file, fmt::format("tensor {} begins at {}, the one before ends at {}", e.name,
-                                       e.begin, at));
+      return corrupt(file, fmt::format("tensor {} begins at {}, the one before ends at {}",
+                                       e.info.name, e.begin, at));
     }
     at = e.end;
+    header.tensors.push_back(std::move(e.info));
   }
   if (at != data_bytes) {
     return corrupt(file, fmt::format("the header describes {} bytes of data, the file has {}", at,
                                      data_bytes));
   }
-  return entries;
+  return header;
 }
 
 }  // namespace
 
 std::size_t size_of(Dtype dtype) { return entry_of(dtype).bytes; }
+std::string_view name_of(Dtype dtype) { return entry_of(dtype).name; }
+
+// a x b, or absent above 2^63 - 1.
+std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (b != 0 && a > kMax / b) return {};
+  return a * b;
+}
+
+std::optional<std::uint64_t> bytes_of(const TensorInfo& tensor) {
+  std::optional<std::uint64_t> bytes = size_of(tensor.dtype);
+  for (const auto n : tensor.shape) {
+    if (bytes) bytes = product(*bytes, static_cast<std::uint64_t>(n));
+  }
+  return bytes;
+}
 
 Result<FileRecord> write_tensors(FileOps& ops, const fs::path& file,
-                                 std::span<const TensorView> tensors) {
+                                 std::span<const TensorView> tensors, const Metadata& metadata) {
   const auto order = file_order(tensors);
-  PL_TRY(const auto header, header_of(order));
+  PL_TRY(const auto header, header_of(order, metadata));
   PL_TRY(auto out, OutputFile::create(ops, file));
   PL_TRY_VOID(out.write(std::as_bytes(std::span(header))));
   for (const TensorView* t : order) PL_TRY_VOID(out.write(t->bytes));
   return out.finish();
 }
 
-Result<TensorFile> read_tensors(const fs::path& file) {
-  PL_TRY(auto in, InputFile::open(file));
+Result<SafetensorsHeader> read_header(InputFile& file) {
   std::uint64_t length = 0;
-  if (in.size() < sizeof(length)) {
-    return corrupt(file, fmt::format("{} bytes are too few for a header", in.size()));
+  if (file.size() < sizeof(length)) {
+    return corrupt(file.path(), fmt::format("{} bytes are too few for a header", file.size()));
   }
-  PL_TRY_VOID(in.read(std::as_writable_bytes(std::span(&length, 1))));
-  if (length > kMaxHeaderBytes || length > in.size() - sizeof(length)) {
-    return corrupt(file, fmt::format("a header of {} bytes does not fit a file of {} bytes", length,
-                                     in.size()));
+  PL_TRY_VOID(file.read(std::as_writable_bytes(std::span(&length, 1))));
+  if (length > kMaxHeaderBytes || length > file.size() - sizeof(length)) {
+    return corrupt(file.path(), fmt::format("a header of {} bytes does not fit a file of {} bytes",
+                                            length, file.size()));
   }
-  try {
-    std::string text(length, '\0');
-    PL_TRY_VOID(in.read(std::as_writable_bytes(std::span(text))));
-    PL_TRY(auto entries, parse_header(file, text, in.size() - sizeof(length) - length));
-    TensorFile result;
-    for (auto& e : entries) {
-      HostBuffer bytes(e.end - e.begin);
-      PL_TRY_VOID(in.read({bytes.data(), bytes.size_bytes()}));
-      result.tensors.push_back({std::move(e.name), e.dtype, std::move(e.shape), std::move(bytes)});
-    }
-    result.record = in.record();
-    return result;
-  } catch (const std::bad_alloc&) {
-    return Error(Code::kOutOfMemory,
-                 fmt::format("{}: its {} bytes do not fit into memory", file.string(), in.size()));
-  }
+  std::string text(length, '\0');
+  PL_TRY_VOID(file.read(std::as_writable_bytes(std::span(text))));
+  return parse_header(file.path(), text, file.size() - sizeof(length) - length);
 }
 
-Result<void> write_safetensors(const fs::path& file, std::span<const TensorView> tensors) {
-  PL_TRY_VOID(write_tensors(posix_file_ops(), file, tensors));
+Result<void> write_safetensors(const fs::path& file, std::span<const TensorView> tensors,
+                               const Metadata& metadata) {
+  PL_TRY_VOID(write_tensors(posix_file_ops(), file, tensors, metadata));
   return {};
 }
 
 Result<std::vector<Tensor>> read_safetensors(const fs::path& file) {
-  PL_TRY(auto read, read_tensors(file));
-  return std::move(read.tensors);
+  try {
+    PL_TRY(auto in, InputFile::open(posix_file_ops(), file, Links::kFollow));
+    PL_TRY(auto header, read_header(in));
+    std::vector<Tensor> tensors;
+    for (auto& info : header.tensors) {
+      HostBuffer bytes(bytes_of(info).value());
+      PL_TRY_VOID(in.read({bytes.data(), bytes.size_bytes()}));
+      tensors.push_back(
+          {std::move(info.name), info.dtype, std::move(info.shape), std::move(bytes)});
+    }
+    return tensors;
+  } catch (const std::bad_alloc&) {
+    return Error(Code::kOutOfMemory,
+                 fmt::format("{}: what it holds does not fit into memory", file.string()));
+  }
+}
+
+Result<SafetensorsHeader> read_safetensors_header(const fs::path& file) {
+  try {
+    PL_TRY(auto in, InputFile::open(posix_file_ops(), file, Links::kFollow));
+    return read_header(in);
+  } catch (const std::bad_alloc&) {
+    return Error(Code::kOutOfMemory,
+                 fmt::format("{}: its header does not fit into memory", file.string()));
+  }
 }
 
 }  // namespace paceline::checkpoint

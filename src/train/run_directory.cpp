@@ -3,16 +3,19 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string_view>
 #include <utility>
 
 #include "core/config.hpp"
+#include "core/log.hpp"
 #include "data/dataset_listing.hpp"
 
 namespace paceline::train {
@@ -23,6 +26,9 @@ Error io_error(const std::string& what, const fs::path& path, int error) {
   return Error(Code::kIo,
                fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
 }
+
+// Lines of a run's metrics that may wait for space on the disk.
+constexpr std::size_t kMaxKeptBytes = std::size_t{16} << 20;
 
 constexpr std::string_view kWrittenByRun =
     "# Written by a run of paceline: every key with the value used.";
@@ -165,12 +171,14 @@ bool RunDirectory::has_evaluation(std::int64_t step, const std::string& split) c
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
     : path_(std::move(other.path_)),
       lock_(std::exchange(other.lock_, -1)),
-      checkpoint_lock_(std::exchange(other.checkpoint_lock_, -1)) {}
+      checkpoint_lock_(std::exchange(other.checkpoint_lock_, -1)),
+      kept_(std::move(other.kept_)) {}
 
 RunDirectory& RunDirectory::operator=(RunDirectory&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(lock_, other.lock_);
   std::swap(checkpoint_lock_, other.checkpoint_lock_);
+  std::swap(kept_, other.kept_);
   return *this;
 }
 
@@ -207,22 +215,69 @@ Result<void> RunDirectory::write_data_files(std::uint64_t fingerprint,
 
 Result<void> RunDirectory::forget_after(std::int64_t step) {
   PL_TRY_VOID(keep_until(path_ / "metrics.jsonl", step));
-  return keep_until(path_ / "eval.jsonl", step);
+  PL_TRY_VOID(keep_until(path_ / "eval.jsonl", step));
+  return keep_until(path_ / "saves.jsonl", std::numeric_limits<std::int64_t>::max());
 }
 
+namespace {
+
+// Appends all of `text` in one write, so that a kill leaves whole lines, or nothing. 0 or errno.
+int append_text(const fs::path& file, const std::string& text) {
+  const int out = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (out < 0) return errno;
+  struct stat before {};
+  int failed = ::fstat(out, &before) != 0 ? errno : 0;
+  if (failed == 0) {
+    const ssize_t written = ::write(out, text.data(), text.size());
+    failed = written < 0 ? errno : written < static_cast<ssize_t>(text.size()) ? ENOSPC : 0;
+    // What did not fit leaves no torn line behind.
+    if (written > 0 && failed != 0 && ::ftruncate(out, before.st_size) != 0) failed = errno;
+  }
+  ::close(out);
+  return failed;
+}
+
+}  // namespace
+
 Result<void> RunDirectory::append_metrics(const nlohmann::json& object) {
-  return append_json_line(path_ / "metrics.jsonl", object);
+  const bool waiting = !kept_.empty();
+  kept_ += object.dump() + '\n';
+  const fs::path file = path_ / "metrics.jsonl";
+  const int failed = append_text(file, kept_);
+  if (failed == 0) {
+    if (waiting) log::info(file.string() + ": the lines that were kept are written");
+    kept_.clear();
+    return {};
+  }
+  const bool full = failed == ENOSPC || failed == EDQUOT;
+  if (!full || kept_.size() > kMaxKeptBytes) return io_error("append to", file, failed);
+  if (!waiting) {
+    log::warning(fmt::format("{}: {}; lines are kept in memory until there is space", file.string(),
+                             std::strerror(failed)));
+  }
+  return {};
+}
+
+Result<void> RunDirectory::flush_metrics() {
+  if (kept_.empty()) return {};
+  const fs::path file = path_ / "metrics.jsonl";
+  if (const int failed = append_text(file, kept_); failed != 0) {
+    return io_error("append to", file, failed);
+  }
+  kept_.clear();
+  return {};
+}
+
+void RunDirectory::append_save(const nlohmann::json& object) {
+  if (auto appended = append_json_line(path_ / "saves.jsonl", object); !appended) {
+    log::warning(appended.error().text());
+  }
 }
 
 Result<void> append_json_line(const fs::path& file, const nlohmann::json& object) {
-  const std::string line = object.dump() + '\n';
-  const int out = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (out < 0) return io_error("open", file, errno);
-  // One write per line: a kill leaves a whole line, a torn one at worst when the disk is full.
-  const ssize_t written = ::write(out, line.data(), line.size());
-  const int error = written < 0 ? errno : ENOSPC;
-  ::close(out);
-  if (written != static_cast<ssize_t>(line.size())) return io_error("append to", file, error);
+  if (const int failed = append_text(file, object.dump() + '\n'); failed != 0) {
+    return io_error("append to", file, failed);
+  }
   return {};
 }
 

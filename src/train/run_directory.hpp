@@ -1,5 +1,5 @@
-// The files of a run: config.toml, data_files_*.jsonl, metrics.jsonl, eval.jsonl, a lock against a
-// second trainer.
+// The files of a run: config.toml, data_files_*.jsonl, metrics.jsonl, eval.jsonl, saves.jsonl, a
+// lock against a second trainer.
 #pragma once
 
 #include <cstdint>
@@ -46,17 +46,25 @@ class RunDirectory {
   Result<void> write_config(const std::string& resolved) const;
 
   // Drops lines of metrics.jsonl and eval.jsonl that are newer than `step`, torn ones too, so
-  // that a run which goes on from `step` writes each step once.
+  // that a run which goes on from `step` writes each step once. Of saves.jsonl, which keeps every
+  // attempt, torn lines alone.
   Result<void> forget_after(std::int64_t step);
 
   // Appends one object as a line. Not synced to disk: a lost line is written again after a resume.
+  // While the disk is full, as a save may make it for a while, lines are kept and written with a
+  // later one; kIo for any other failure, and when too many are kept.
   Result<void> append_metrics(const nlohmann::json& object);
+  // Writes what is kept; kIo when the disk is still full.
+  Result<void> flush_metrics();
+  // One object per attempt to save. A line that cannot be written is a warning.
+  void append_save(const nlohmann::json& object);
 
  private:
   RunDirectory(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
   std::filesystem::path path_;
   int lock_ = -1;
   int checkpoint_lock_ = -1;
+  std::string kept_;  // lines of metrics.jsonl that wait for space
 };
 
 // Appends one object as a line to `file`.

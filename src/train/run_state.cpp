@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "train/evaluate.hpp"
+
 namespace paceline::train {
 namespace {
 
@@ -16,7 +18,7 @@ using checkpoint::Dtype;
 using checkpoint::Tensor;
 using checkpoint::TensorView;
 
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
 
 TensorView view(std::string name, std::vector<std::int64_t> shape, std::span<const float> values) {
   return {std::move(name), Dtype::kF32, std::move(shape), std::as_bytes(values)};
@@ -114,7 +116,48 @@ data::Position position_from_json(const nlohmann::json& j) {
   return p;
 }
 
+nlohmann::json to_json(const features::CutCounts& c) {
+  return {{"history_events_cut", c.history_events_cut},
+          {"candidates_cut", c.candidates_cut},
+          {"unknown_actions", c.unknown_actions},
+          {"unknown_categories", c.unknown_categories},
+          {"request_before_history", c.request_before_history}};
+}
+
+features::CutCounts cuts_from_json(const nlohmann::json& j) {
+  return {.history_events_cut = count_of(j, "history_events_cut"),
+          .candidates_cut = count_of(j, "candidates_cut"),
+          .unknown_actions = count_of(j, "unknown_actions"),
+          .unknown_categories = count_of(j, "unknown_categories"),
+          .request_before_history = count_of(j, "request_before_history")};
+}
+
+// What version 2 added.
+void read_version_2(const nlohmann::json& s, RunState& run) {
+  run.cuts = cuts_from_json(s.at("cuts"));
+  for (const auto& [split, best] : s.at("best").items()) {
+    run.best[split] = {count_of(best, "step"), best.at("metric").get<std::string>(),
+                       best.at("value").get<double>()};
+  }
+  count_of(s, "starts");
+  run.provenance = provenance_from_json(s);
+}
+
 }  // namespace
+
+void note_best(RunState& run, const SplitMetrics& metrics) {
+  double sum = 0.0;
+  int actions = 0;
+  for (const auto& action : metrics.actions) {
+    if (!action.report.auc.value) continue;
+    sum += *action.report.auc.value;
+    ++actions;
+  }
+  if (actions == 0) return;
+  const double mean = sum / actions;
+  auto [best, first] = run.best.try_emplace(metrics.split);
+  if (first || mean > best->second.value) best->second = {run.counters.step, "mean_auc", mean};
+}
 
 checkpoint::Content to_content(const RunState& run, ModelState& weights,
                                const model::ParameterLayout& layout) {
@@ -132,6 +175,7 @@ checkpoint::Content to_content(const RunState& run, ModelState& weights,
   content.tables.push_back(view("table.adagrad", {weights.table_rows}, weights.table_acc()));
 
   auto& s = content.state;
+  s = to_json(run.provenance);
   s["format_version"] = kFormatVersion;
   s["step"] = run.counters.step;
   s["examples"] = run.counters.examples;
@@ -140,6 +184,11 @@ checkpoint::Content to_content(const RunState& run, ModelState& weights,
   s["bad_in_a_row"] = run.counters.bad_in_a_row;
   s["adam_steps"] = weights.adam_steps;
   s["position"] = to_json(run.position);
+  s["cuts"] = to_json(run.cuts);
+  auto& best = s["best"] = nlohmann::json::object();
+  for (const auto& [split, b] : run.best) {
+    best[split] = {{"step", b.step}, {"metric", b.metric}, {"value", b.value}};
+  }
   auto& config = s["config"] = nlohmann::json::array();
   for (const auto& [key, value] : run.config) config.push_back({key, value});
   return content;
@@ -148,12 +197,14 @@ checkpoint::Content to_content(const RunState& run, ModelState& weights,
 Result<RunState> state_from_json(const nlohmann::json& s) {
   RunState run;
   try {
-    if (const auto version = count_of(s, "format_version"); version != kFormatVersion) {
+    const auto version = count_of(s, "format_version");
+    if (version < 1 || version > kFormatVersion) {
       return Error(
-          Code::kCorruptData,
-          fmt::format("the checkpoint has format version {}; this program reads version {}",
+          Code::kUnavailable,
+          fmt::format("the state has format version {}; this program reads versions 1 to {}",
                       version, kFormatVersion));
     }
+    if (version >= 2) read_version_2(s, run);
     run.counters.step = count_of(s, "step");
     run.counters.examples = count_of(s, "examples");
     run.counters.tokens = count_of(s, "tokens");
@@ -180,25 +231,61 @@ Result<void> weights_from_loaded(const checkpoint::Loaded& loaded,
               weights.table(), loaded.path);
 }
 
-Result<RunState> from_loaded(const checkpoint::Loaded& loaded, const model::ParameterLayout& layout,
-                             ModelState& weights) {
-  PL_TRY(RunState run, state_from_json(loaded.state));
-  PL_TRY_VOID(weights_from_loaded(loaded, layout, weights));
+StateReceiver::StateReceiver(const model::ParameterLayout& layout, ModelState& weights, Check check)
+    : weights_(weights), check_(std::move(check)) {
+  using checkpoint::Part;
   for (const auto& spec : layout.specs()) {
-    PL_TRY_VOID(take(loaded.optimizer, "adam.m." + spec.name, spec.shape,
-                     slice(weights.adam_m(), spec), loaded.path));
-    PL_TRY_VOID(take(loaded.optimizer, "adam.v." + spec.name, spec.shape,
-                     slice(weights.adam_v(), spec), loaded.path));
+    add(Part::kModel, spec.name, spec.shape, slice(weights.dense(), spec));
+    add(Part::kOptimizer, "adam.m." + spec.name, spec.shape, slice(weights.adam_m(), spec));
+    add(Part::kOptimizer, "adam.v." + spec.name, spec.shape, slice(weights.adam_v(), spec));
   }
-  PL_TRY_VOID(
-      take(loaded.tables, "table.adagrad", {weights.table_rows}, weights.table_acc(), loaded.path));
+  add(Part::kTables, "table.rows", {weights.table_rows, weights.table_width}, weights.table());
+  add(Part::kTables, "table.adagrad", {weights.table_rows}, weights.table_acc());
+}
+
+void StateReceiver::add(checkpoint::Part part, std::string name, std::vector<std::int64_t> shape,
+                        std::span<float> memory) {
+  places_.emplace(std::move(name), Place{part, std::move(shape), memory});
+}
+
+Result<void> StateReceiver::state(const nlohmann::json& state, const std::filesystem::path& from) {
+  // The checkpoint before may have been given up half-way.
+  for (auto& [name, place] : places_) place.received = false;
+  auto run = state_from_json(state);
+  if (!run) return Error(std::move(run.error())).context(from.string());
+  run_ = std::move(*run);
   try {
-    weights.adam_steps = count_of(loaded.state, "adam_steps");
+    weights_.adam_steps = count_of(state, "adam_steps");
   } catch (const std::exception& e) {
-    return Error(Code::kCorruptData,
-                 fmt::format("{}: state.json: {}", loaded.path.string(), e.what()));
+    return Error(Code::kCorruptData, fmt::format("{}: {}", from.string(), e.what()));
   }
-  return run;
+  return check_ ? check_(run_) : Result<void>();
+}
+
+Result<std::optional<std::span<std::byte>>> StateReceiver::tensor(
+    checkpoint::Part part, const checkpoint::TensorInfo& tensor,
+    const std::filesystem::path& from) {
+  const auto it = places_.find(tensor.name);
+  if (it == places_.end() || it->second.part != part) return std::optional<std::span<std::byte>>();
+  Place& place = it->second;
+  if (tensor.dtype != Dtype::kF32 || tensor.shape != place.shape) {
+    return Error(Code::kInvalidArgument,
+                 fmt::format("{}: tensor {} is {} [{}], this model needs float32 [{}]",
+                             from.string(), tensor.name, name_of(tensor.dtype),
+                             fmt::join(tensor.shape, ", "), fmt::join(place.shape, ", ")));
+  }
+  place.received = true;
+  return std::optional(std::as_writable_bytes(place.memory));
+}
+
+Result<RunState> StateReceiver::take(const std::filesystem::path& checkpoint) {
+  for (const auto& [name, place] : places_) {
+    if (!place.received) {
+      return Error(Code::kCorruptData,
+                   fmt::format("{}: tensor {} is missing", checkpoint.string(), name));
+    }
+  }
+  return std::move(run_);
 }
 
 }  // namespace paceline::train

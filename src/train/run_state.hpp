@@ -1,7 +1,14 @@
 // The state of a run at a step boundary, to and from a checkpoint.
+//
+// state.json has `format_version` 2; version 1, without provenance, evaluations and cuts, is read.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,10 +16,14 @@
 #include "checkpoint/checkpoint.hpp"
 #include "core/error.hpp"
 #include "data/position.hpp"
+#include "features/batch.hpp"
 #include "model/parameters.hpp"
 #include "train/optimizer.hpp"
+#include "train/provenance.hpp"
 
 namespace paceline::train {
+
+struct SplitMetrics;
 
 struct RunCounters {
   std::int64_t step = 0;  // batches consumed, whether applied or skipped
@@ -22,19 +33,62 @@ struct RunCounters {
   std::int64_t bad_in_a_row = 0;
 };
 
+// The best evaluation of a split so far: by the mean of the actions' AUC, which no other scale of
+// labels or weights moves; actions without an AUC are left out. The first one stays on a tie.
+struct BestEvaluation {
+  std::int64_t step = 0;
+  std::string metric;  // "mean_auc"
+  double value = 0.0;
+  friend bool operator==(const BestEvaluation&, const BestEvaluation&) = default;
+};
+
 struct RunState {
   RunCounters counters;
   data::Position position;
+  features::CutCounts cuts;                                 // of the whole run
+  std::map<std::string, BestEvaluation> best;               // by split
+  Provenance provenance;                                    // run_id is empty in version 1
   std::vector<std::pair<std::string, std::string>> config;  // key, value as TOML
 };
+
+// Keeps the evaluation of the run's last step as the best of its split if it is better than those
+// before. Without any AUC it is not counted.
+void note_best(RunState& run, const SplitMetrics& metrics);
 
 // Views on `weights`, which must stay unchanged until the content is written.
 checkpoint::Content to_content(const RunState& run, ModelState& weights,
                                const model::ParameterLayout& layout);
 
-// Fills `weights` and returns the rest. kCorruptData when tensors are missing or of other shapes.
-Result<RunState> from_loaded(const checkpoint::Loaded& loaded, const model::ParameterLayout& layout,
-                             ModelState& weights);
+// Reads a checkpoint straight into `weights`. Errors: what `check` returns of the state, which
+// comes before any tensor; kInvalidArgument for a tensor of another shape than this model's.
+class StateReceiver : public checkpoint::Receiver {
+ public:
+  using Check = std::function<Result<void>(const RunState& saved)>;
+  StateReceiver(const model::ParameterLayout& layout, ModelState& weights, Check check);
+
+  Result<void> state(const nlohmann::json& state, const std::filesystem::path& from) override;
+  Result<std::optional<std::span<std::byte>>> tensor(checkpoint::Part part,
+                                                     const checkpoint::TensorInfo& tensor,
+                                                     const std::filesystem::path& from) override;
+  // After the restore: kCorruptData when a tensor of this model was not there.
+  Result<RunState> take(const std::filesystem::path& checkpoint);
+
+ private:
+  struct Place {
+    checkpoint::Part part;
+    std::vector<std::int64_t> shape;
+    std::span<float> memory;
+    bool received = false;
+  };
+  void add(checkpoint::Part part, std::string name, std::vector<std::int64_t> shape,
+           std::span<float> memory);
+
+  ModelState& weights_;
+  Check check_;
+  std::map<std::string, Place> places_;
+  RunState run_;
+};
+
 // Only what rank and eval need: weights, not the optimizer's state.
 Result<void> weights_from_loaded(const checkpoint::Loaded& loaded,
                                  const model::ParameterLayout& layout, ModelState& weights);

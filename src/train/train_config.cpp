@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kMaxThreads = 1024;
 constexpr std::int64_t kMaxSkips = 1'000'000'000;
+constexpr std::int64_t kMinShardBytes = 4096;
 
 Result<std::int64_t> read_memory_limit(Config& config) {
   constexpr std::string_view kKey = "data.memory_limit";
@@ -53,6 +54,27 @@ Result<DataConfig> read_data(Config& config, std::uint64_t run_seed) {
   return d;
 }
 
+// Empty when it is not set, or set to nothing.
+Result<std::string> read_optional_path(Config& config, std::string_view key) {
+  PL_TRY(const std::string text, config.get_string(key, ""));
+  if (text.empty()) return text;
+  return config.get_path(key);
+}
+
+// Bytes as a number, or an amount such as "8 GiB".
+Result<std::int64_t> read_bytes(Config& config, std::string_view key, const char* fallback,
+                                std::int64_t min) {
+  if (config.has(key) && !config.is_string(key)) return config.get_int(key, {}, {.min = min});
+  PL_TRY(const std::string text, config.get_string(key, fallback));
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes < min) {
+    return config.invalid(
+        key, fmt::format("\"{}\"", text),
+        fmt::format("bytes or an amount such as \"{}\", at least {}", fallback, bytes_text(min)));
+  }
+  return *bytes;
+}
+
 Result<LoopConfig> read_loop(Config& config) {
   LoopConfig l;
   PL_TRY(l.epochs, config.get_int("train.epochs", l.epochs, {.min = 1}));
@@ -63,6 +85,8 @@ Result<LoopConfig> read_loop(Config& config) {
   PL_TRY(l.overlap, config.get_bool("train.overlap", l.overlap));
   PL_TRY(l.log_every, config.get_int("train.log_every", l.log_every, {.min = 1}));
   PL_TRY(l.max_bad_steps, config.get_int("train.max_bad_steps", l.max_bad_steps, {.min = 1}));
+  PL_TRY(l.init_from, read_optional_path(config, "train.init_from"));
+  PL_TRY(l.init_except, config.get_strings("train.init_except", std::vector<std::string>{}));
   l.seed = static_cast<std::uint64_t>(seed);
   l.threads = static_cast<int>(threads);
   if (l.device == "cuda") {
@@ -109,7 +133,20 @@ Result<CheckpointConfig> read_checkpoint(Config& config, const std::string& run_
          config.get_number("checkpoint.every_seconds", c.every_seconds, {.min = 0}));
   PL_TRY(const auto keep,
          config.get_int("checkpoint.keep_last", c.keep_last, {.min = 1, .max = 1000000}));
+  PL_TRY(c.keep_every, config.get_int("checkpoint.keep_every", c.keep_every, {.min = 0}));
+  PL_TRY(c.background, config.get_bool("checkpoint.background", c.background));
+  PL_TRY(const std::string busy,
+         config.get_choice("checkpoint.when_busy", {"wait", "skip"}, "wait"));
+  PL_TRY(const auto failures,
+         config.get_int("checkpoint.fail_after", c.fail_after, {.min = 1, .max = 1000000}));
+  PL_TRY(c.table_deltas,
+         config.get_int("checkpoint.table_deltas", c.table_deltas, {.min = 0, .max = 1000000}));
+  PL_TRY(c.shard_bytes, read_bytes(config, "checkpoint.shard_size", "1 GiB", kMinShardBytes));
+  PL_TRY(c.finish_limit_s,
+         config.get_number("checkpoint.finish_limit_s", c.finish_limit_s, {.min = 0.1}));
   c.keep_last = static_cast<int>(keep);
+  c.fail_after = static_cast<int>(failures);
+  c.skip_when_busy = busy == "skip";
   return c;
 }
 
@@ -175,7 +212,7 @@ data::SourceOptions TrainConfig::source_options() const {
 
 KeyClass key_class(std::string_view key) {
   // Longest prefix first. Data paths are free: the fingerprint of the rows decides.
-  constexpr std::array<std::pair<std::string_view, KeyClass>, 24> kClasses{{
+  constexpr std::array<std::pair<std::string_view, KeyClass>, 29> kClasses{{
       {"train.seed", KeyClass::kFixed},
       {"data.seed", KeyClass::kFixed},
       {"data.shuffle_window", KeyClass::kFixed},
@@ -195,6 +232,11 @@ KeyClass key_class(std::string_view key) {
       {"batch.", KeyClass::kReported},
       {"optimizer.", KeyClass::kReported},
       {"schedule.", KeyClass::kReported},
+      {"checkpoint.background", KeyClass::kFree},
+      {"checkpoint.when_busy", KeyClass::kFree},
+      {"checkpoint.fail_after", KeyClass::kFree},
+      {"checkpoint.shard_size", KeyClass::kFree},
+      {"checkpoint.finish_limit_s", KeyClass::kFree},
       {"checkpoint.", KeyClass::kReported},
       {"train.", KeyClass::kFree},
       {"data.", KeyClass::kFree},

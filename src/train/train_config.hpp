@@ -40,6 +40,8 @@ struct LoopConfig {
   bool overlap = true;
   std::int64_t log_every = 10;
   std::int64_t max_bad_steps = 10;  // non-finite steps in a row that stop the run
+  std::string init_from;            // run, checkpoint or exported file to begin with; may be empty
+  std::vector<std::string> init_except;  // patterns of tensor names that are not taken from it
 };
 
 struct EvalConfig {
@@ -54,6 +56,13 @@ struct CheckpointConfig {
   std::int64_t every_steps = 0;
   double every_seconds = 600;
   int keep_last = 3;
+  std::int64_t keep_every = 0;  // steps; 0: keep_last alone
+  bool background = true;       // written by a thread while training goes on
+  bool skip_when_busy = false;  // false: a save waits for the one before
+  int fail_after = 3;           // failed saves in a row that end the run
+  std::int64_t table_deltas = 0;
+  std::int64_t shard_bytes = std::int64_t{1} << 30;
+  double finish_limit_s = 600;
 };
 
 struct TrainConfig {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "core/clock.hpp"
@@ -13,8 +13,10 @@
 #include "model/ranker.hpp"
 #include "telemetry/progress.hpp"
 #include "train/evaluate.hpp"
+#include "train/resuming.hpp"
 #include "train/run_directory.hpp"
 #include "train/run_state.hpp"
+#include "train/saving.hpp"
 
 namespace paceline::train {
 
@@ -35,19 +37,19 @@ struct Trainer::Impl {
                    sizeof(float)),
         optimizer(config.optimizer, ranker.layout(), ops::cpu_ops(), ranker.max_lookups()) {}
 
-  Result<void> restore();
-  Result<void> refuse_if_all_broken() const;
+  Result<void> begin();
   Result<void> open_eval_source();
   Result<void> open_batches();
   Result<TrainSummary> loop();
   Result<void> train_batch(data::BatchPipeline::Lease& lease, double wait_s,
                            Clock::time_point start);
-  Result<void> after_step(TrainSummary& summary);
+  Result<void> after_step();
   Result<void> log_step(const data::BatchPipeline::Lease& lease, double loss,
                         const StepOutcome& outcome, double factor, double step_s, double wait_s);
   void show(double loss, std::int64_t epoch);
-  Result<void> run_evaluation(TrainSummary& summary);
-  Result<void> save(TrainSummary& summary);
+  Result<void> run_evaluation();
+  Result<data::BatchPipeline::Fetched> fetch();
+  Result<TrainSummary> finish(TrainSummary summary);
   double run_progress(std::int64_t rows) const {
     const auto all = static_cast<double>(config.loop.epochs) * static_cast<double>(source->rows());
     return all > 0 ? static_cast<double>(rows) / all : 1.0;
@@ -66,17 +68,18 @@ struct Trainer::Impl {
   ModelState weights;
   HostBuffer dense_grad, table_grad;
   Optimizer optimizer;
+  std::unique_ptr<Saving> saving;  // copies from the weights
   std::unique_ptr<data::BatchPipeline> batches;
   StopRequest stop;
 
   RunState run;
-  std::int64_t saved_step = -1;
-  Clock::time_point saved_at{};
+  features::CutCounts cuts_before;  // of the processes before this one
   Clock::time_point loop_start{};
   std::int64_t loop_examples = 0;
   double loop_wait_s = 0.0;
-  double idle_s = 0.0;  // evaluation and saving: left out of the rate
+  double eval_s = 0.0;
   std::int64_t logged_block_wait_ns = 0;
+  double logged_save_wait_s = 0.0;
 };
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -93,7 +96,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOption
   PL_TRY_VOID(t.directory.check_is_run(t.config.checkpoint.dir));
   PL_TRY_VOID(t.directory.lock_checkpoints(t.config.checkpoint.dir));
   PL_TRY_VOID(t.open_eval_source());
-  PL_TRY_VOID(t.restore());
+  PL_TRY_VOID(t.begin());
   PL_TRY_VOID(t.open_batches());
   PL_TRY_VOID(t.directory.write_config(t.config.resolved));
   PL_TRY_VOID(t.directory.write_data_files(t.source->fingerprint(), t.source->files()));
@@ -104,6 +107,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOption
 Result<void> Trainer::Impl::open_batches() {
   auto pipeline_options = config.pipeline_options();
   pipeline_options.allow_changed_data = options.allow_changed_data;
+  pipeline_options.snapshot_bytes = static_cast<std::int64_t>(saving->memory_bytes());
   const bool changed =
       run.position != data::Position{} && run.position.fingerprint != source->fingerprint();
   if (changed) {
@@ -135,41 +139,23 @@ Result<void> Trainer::Impl::open_eval_source() {
   return {};
 }
 
-Result<void> Trainer::Impl::restore() {
-  run.config = config.values;
-  auto loaded = checkpoint::load_newest(config.checkpoint.dir);
-  if (!loaded) {
-    if (loaded.error().code() != Code::kNotFound) return Error(std::move(loaded.error()));
-    PL_TRY_VOID(refuse_if_all_broken());
-    model::initialize(ranker.layout(), config.loop.seed, weights.dense());
-    model::initialize_table(config.loop.seed, config.model.table_width, weights.table());
-    return {};
-  }
-  PL_TRY(const RunState saved, state_from_json(loaded->state));
-  PL_TRY_VOID(check_keys(config.run_dir, changed_keys(saved.config, config.values),
-                         options.allow_changed_keys));
-  PL_TRY(run, from_loaded(*loaded, ranker.layout(), weights));
-  run.config = config.values;
+Result<void> Trainer::Impl::begin() {
+  const BeginningOptions how{.allow_changed_keys = options.allow_changed_keys,
+                             .version = options.version,
+                             .commit = options.commit,
+                             .fingerprint = source->fingerprint()};
+  PL_TRY(auto begun, begin_run(config, how, ranker.layout(), weights, progress));
+  run = std::move(begun.run);
+  cuts_before = run.cuts;
   // A run that ended for its bad steps gets as many more.
   if (run.counters.bad_in_a_row >= config.loop.max_bad_steps) run.counters.bad_in_a_row = 0;
-  saved_step = run.counters.step;
-  progress.line(fmt::format("going on from {} (step {}, {} examples trained)",
-                            loaded->path.string(), run.counters.step, run.counters.examples));
-  return {};
-}
-
-// Starting over would forget what was trained, which is not for the program to decide.
-Result<void> Trainer::Impl::refuse_if_all_broken() const {
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(config.checkpoint.dir, none)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find(".corrupt-") == std::string::npos) continue;
-    return Error(
-        Code::kCorruptData,
-        fmt::format("{}: no checkpoint is whole ({} was set aside); to start over use another "
-                    "run.dir, or remove what was set aside",
-                    config.checkpoint.dir, name));
-  }
+  const auto content = [this] {
+    run.cuts = cuts_before;
+    if (batches) run.cuts += batches->cuts();
+    return to_content(run, weights, ranker.layout());
+  };
+  PL_TRY(saving, Saving::create(config.checkpoint, directory, content,
+                                begun.restored ? &*begun.restored : nullptr));
   return {};
 }
 
@@ -179,27 +165,47 @@ Result<TrainSummary> Trainer::run() {
   return summary;
 }
 
+Result<TrainSummary> Trainer::Impl::finish(TrainSummary summary) {
+  PL_TRY_VOID(saving->finish(run.counters));
+  PL_TRY_VOID(directory.flush_metrics());
+  summary.step = run.counters.step;
+  summary.examples = loop_examples;
+  summary.skipped_steps = run.counters.skipped_steps;
+  summary.seconds = seconds_since(loop_start);
+  summary.wait_seconds = loop_wait_s;
+  summary.saves = saving->stats();
+  summary.save_seconds = summary.saves.wait_s;
+  summary.eval_seconds = eval_s;
+  summary.cuts = cuts_before;
+  summary.cuts += batches->cuts();
+  summary.skipped = batches->skipped();
+  summary.block_waits = batches->block_waits();
+  summary.batch_waits = batches->batch_waits();
+  return summary;
+}
+
+// Looks for requests to save while there is no batch.
+Result<data::BatchPipeline::Fetched> Trainer::Impl::fetch() {
+  std::optional<Error> failed;
+  auto fetched = batches->next_batch([&] {
+    if (failed) return;
+    auto looked = saving->while_waiting(run.counters);
+    if (looked) return;
+    failed = std::move(looked.error());
+    batches->stop();
+  });
+  if (failed) return std::move(*failed);
+  return fetched;
+}
+
 Result<TrainSummary> Trainer::Impl::loop() {
   TrainSummary summary;
   summary.first_step = run.counters.step;
-  loop_start = saved_at = Clock::now();
+  loop_start = Clock::now();
   const StopRequest::Hook wake(stop, [this] { batches->stop(); });
-  const auto finish = [&]() -> Result<TrainSummary> {
-    if (run.counters.step != saved_step) PL_TRY_VOID(save(summary));
-    summary.step = run.counters.step;
-    summary.examples = loop_examples;
-    summary.skipped_steps = run.counters.skipped_steps;
-    summary.seconds = seconds_since(loop_start);
-    summary.wait_seconds = loop_wait_s;
-    summary.cuts = batches->cuts();
-    summary.skipped = batches->skipped();
-    summary.block_waits = batches->block_waits();
-    summary.batch_waits = batches->batch_waits();
-    return summary;
-  };
   // What was trained before the error is kept; a failing save does not hide the error.
   const auto fail = [&](Error error) -> Error {
-    if (auto finished = finish(); !finished) log::error(finished.error().text());
+    if (auto finished = finish(summary); !finished) log::error(finished.error().text());
     return error;
   };
 
@@ -207,26 +213,28 @@ Result<TrainSummary> Trainer::Impl::loop() {
   if (const auto at = run.counters.step; config.eval.every_steps > 0 && at > 0 &&
                                          at % config.eval.every_steps == 0 &&
                                          !directory.has_evaluation(at, config.eval.split)) {
-    PL_TRY_VOID(run_evaluation(summary));
+    PL_TRY_VOID(run_evaluation());
   }
 
   while (config.loop.max_steps == 0 || run.counters.step < config.loop.max_steps) {
     if (stop.requested()) {
       summary.end = TrainEnd::kStopped;
-      return finish();
+      return finish(summary);
     }
+    const double saved_s = saving->wait_s();
     const auto start = Clock::now();
-    auto fetched = batches->next_batch();
-    const double wait_s = seconds_since(start);
+    auto fetched = fetch();
+    // A save while there was no batch is not waited for data.
+    const double wait_s = seconds_since(start) - (saving->wait_s() - saved_s);
     if (!fetched) return fail(std::move(fetched.error()));
     if (fetched->state == data::FetchState::kEnd) break;
     if (fetched->state == data::FetchState::kStopped) continue;
     if (auto trained = train_batch(fetched->lease, wait_s, start); !trained) {
       return fail(std::move(trained.error()));
     }
-    if (auto done = after_step(summary); !done) return fail(std::move(done.error()));
+    if (auto done = after_step(); !done) return fail(std::move(done.error()));
   }
-  return finish();
+  return finish(summary);
 }
 
 Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, double wait_s,
@@ -241,6 +249,9 @@ Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, doubl
   const auto table_grads = table_grad.as<float>().subspan(
       0, lookups.size() * static_cast<std::size_t>(config.model.table_width));
   ranker.backward(ctx, view(), batch, {dense_grad.as<float>(), table_grads});
+  // The copy of a save reads the tables until here.
+  PL_TRY_VOID(saving->before_table_update());
+  saving->touch(lookups);
   const StepOutcome outcome =
       optimizer.step(ctx, weights, {dense_grad.as<float>(), table_grads, lookups}, loss, factor);
 
@@ -292,18 +303,22 @@ Result<void> Trainer::Impl::log_step(const data::BatchPipeline::Lease& lease, do
   line["grad_norm"] = outcome.grad_norm;
   line["applied"] = outcome.applied;
   line["step_ms"] = step_s * 1e3;
-  // What the loop waited in this step, and what the batcher waited for readers since the last line.
+  // What the loop waited for a batch in this step; what the batcher waited for readers, and the
+  // loop for saves, since the last line.
   const auto blocks_ns = batches->block_waits().consumer_wait_ns;
   line["wait_ms"] = {{"batches", wait_s * 1e3},
                      {"blocks", static_cast<double>(blocks_ns - logged_block_wait_ns) * 1e-6}};
+  line["wait_ms"]["save"] = (saving->wait_s() - logged_save_wait_s) * 1e3;
   logged_block_wait_ns = blocks_ns;
+  logged_save_wait_s = saving->wait_s();
   line["examples_per_s"] = step_s > 0 ? lease.batch().examples() / step_s : 0.0;
   return directory.append_metrics(line);
 }
 
 void Trainer::Impl::show(double loss, std::int64_t epoch) {
   telemetry::ProgressSample s;
-  const double busy_s = seconds_since(loop_start) - idle_s;
+  // Evaluation and saving are left out of the rate.
+  const double busy_s = seconds_since(loop_start) - eval_s - saving->wait_s();
   s.step = run.counters.step;
   s.epochs = config.loop.epochs;
   s.epoch = epoch;
@@ -324,27 +339,19 @@ void Trainer::Impl::show(double loss, std::int64_t epoch) {
   progress.update(s);
 }
 
-Result<void> Trainer::Impl::after_step(TrainSummary& summary) {
-  const std::int64_t step = run.counters.step;
-  const auto& c = config.checkpoint;
+Result<void> Trainer::Impl::after_step() {
   // The evaluation comes first: a kill before the save repeats both, a kill after it neither.
-  if (config.eval.every_steps > 0 && step % config.eval.every_steps == 0) {
-    PL_TRY_VOID(run_evaluation(summary));
+  if (config.eval.every_steps > 0 && run.counters.step % config.eval.every_steps == 0) {
+    PL_TRY_VOID(run_evaluation());
   }
-  const bool by_steps = c.every_steps > 0 && step % c.every_steps == 0;
-  const bool by_time = c.every_seconds > 0 && seconds_since(saved_at) >= c.every_seconds;
-  // Weights that give no finite loss are not worth an older checkpoint.
-  const bool healthy = run.counters.bad_in_a_row == 0;
-  if (healthy && (by_steps || by_time)) PL_TRY_VOID(save(summary));
-  return {};
+  return saving->at_boundary(run.counters);
 }
 
-Result<void> Trainer::Impl::run_evaluation(TrainSummary& summary) {
+Result<void> Trainer::Impl::run_evaluation() {
   const auto start = Clock::now();
   auto metrics = evaluate(config, config.eval.split, *eval_source, ranker, view(), ctx, stop);
   const double took = seconds_since(start);
-  summary.eval_seconds += took;
-  idle_s += took;
+  eval_s += took;
   if (!metrics) {
     // A stop during an evaluation ends the evaluation, not the save that follows.
     if (metrics.error().code() == Code::kCancelled) return {};
@@ -353,31 +360,13 @@ Result<void> Trainer::Impl::run_evaluation(TrainSummary& summary) {
                                           run.counters.step)));
   }
   PL_TRY_VOID(append_eval(config.run_dir, run.counters.step, *metrics));
+  note_best(run, *metrics);
   progress.line(fmt::format("step {}\n{}", run.counters.step, metrics_table(*metrics)));
   return {};
 }
 
-Result<void> Trainer::Impl::save(TrainSummary& summary) {
-  const auto start = Clock::now();
-  PL_TRY_VOID(checkpoint::publish(config.checkpoint.dir, to_content(run, weights, ranker.layout()))
-                  .context("saving the state of the run"));
-  saved_step = run.counters.step;
-  // The state is safe; that an old one cannot be removed ends no run.
-  if (run.counters.bad_in_a_row > 0) {
-    log::warning(fmt::format("older checkpoints in {} are kept: the last steps were not finite",
-                             config.checkpoint.dir));
-  } else if (auto pruned = checkpoint::prune(config.checkpoint.dir, config.checkpoint.keep_last);
-             !pruned) {
-    log::warning(pruned.error().text());
-  }
-  saved_at = Clock::now();
-  const double took = seconds_since(start);
-  summary.save_seconds += took;
-  idle_s += took;
-  return {};
-}
-
 void Trainer::request_stop() { impl_->stop.request(); }
+void Trainer::request_save() { impl_->saving->request(); }
 
 std::int64_t Trainer::epoch_rows() const { return impl_->source->rows(); }
 
@@ -386,7 +375,8 @@ std::size_t Trainer::memory_bytes() const {
   const auto floats = static_cast<std::size_t>(3 * t.ranker.layout().size() +
                                                t.weights.table_rows * (t.weights.table_width + 1));
   return floats * sizeof(float) + t.ranker.memory_bytes() + t.dense_grad.size_bytes() +
-         t.table_grad.size_bytes() + static_cast<std::size_t>(t.batches->memory().total());
+         t.table_grad.size_bytes() + t.saving->memory_bytes() +
+         static_cast<std::size_t>(t.batches->memory().total());
 }
 
 }  // namespace paceline::train

@@ -5,7 +5,7 @@
 // pipeline depth, reader count and thread count, overlap on or off, and after any number of kills
 // and resumes. Every example is trained once per epoch. An error in the data is raised after every
 // batch before it was trained and saved. Evaluating, saving and logging change no result.
-// Threads: run() is called once, from one thread; request_stop() from any thread.
+// Threads: run() is called once, from one thread; request_stop() and request_save() from any.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "checkpoint/saver.hpp"
 #include "core/error.hpp"
 #include "train/stop_request.hpp"
 #include "train/train_config.hpp"
@@ -36,15 +37,17 @@ struct TrainSummary {
   std::int64_t skipped_steps = 0;
   double seconds = 0.0;       // in the loop
   double wait_seconds = 0.0;  // exposed wait for batches
-  double save_seconds = 0.0;
+  double save_seconds = 0.0;  // exposed wait for saves, the last one's end included
   double eval_seconds = 0.0;
+  checkpoint::SaverStats saves;     // of this process
   data::SkippedData skipped;        // bad data let pass in the whole run
-  features::CutCounts cuts;         // what was cut or ignored in this process
+  features::CutCounts cuts;         // what was cut or ignored in the whole run
   pipeline::WaitStats block_waits;  // readers -> batcher
   pipeline::WaitStats batch_waits;  // batcher -> loop
 };
 
 struct TrainOptions {
+  std::string version, commit;      // of the program, for the record
   bool allow_changed_keys = false;  // go on although fixed keys differ
   bool allow_changed_data = false;  // begin the epoch again with other files
   // Called after every step with its dataset rows, e.g. to count examples in tests.
@@ -63,9 +66,13 @@ class Trainer {
   // Finish the step under way, save, return kStopped. Noticed within a second, also while waiting
   // for data.
   void request_stop();
+  // Save at the next step boundary; at once while waiting for data. Several requests before a save
+  // are one. Logged with step and path when it is done.
+  void request_save();
 
   std::int64_t epoch_rows() const;
-  // Bytes of weights, optimizer state, activations, gradients, and the batch pipeline at most.
+  // Bytes of weights, optimizer state, activations, gradients, snapshots for saves, and the batch
+  // pipeline at most.
   std::size_t memory_bytes() const;
 
  private:

@@ -24,7 +24,7 @@ std::string with_own_hash(std::string text) {
 }
 
 void read_manifest(const std::string& text) {
-  const auto manifest = checkpoint::parse_manifest(text, "MANIFEST.json");
+  auto manifest = checkpoint::parse_manifest(text, "MANIFEST.json");
   if (!manifest) return;
   const auto again = checkpoint::parse_manifest(checkpoint::manifest_text(*manifest), "again");
   PL_CHECK(
