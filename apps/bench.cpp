@@ -26,6 +26,7 @@ struct Arguments {
   std::vector<std::string> overrides;
   std::optional<std::int64_t> readers, depth, batch, window;  // none: the config's own
   int cores = 0, rounds = 3;
+  std::int64_t epochs = 1;
   std::int64_t rows = 0;
   bool json = false;
 };
@@ -96,7 +97,7 @@ Result<Dataset> open_dataset(const Arguments& args) {
   d.has_labels = target.has_labels;
   d.source_options = target.config.source_options();
   d.options = target.config.pipeline_options();
-  d.options.epochs = 1;
+  d.options.epochs = args.epochs;
   PL_TRY(d.source, data::open_parquet(d.paths, d.schema, d.source_options));
   if (args.rows > 0) PL_TRY_VOID(keep_rows(d, args.rows));
   if (d.source->rows() == 0) return Error(Code::kInvalidArgument, "no rows to load");
@@ -107,9 +108,11 @@ void keep_cheaper(Cost& best, const Cost& cost) {
   if (best.rows == 0 || cost.cpu_s < best.cpu_s) best = cost;
 }
 
-Result<void> all_rows(const Dataset& d, std::int64_t rows, const char* who) {
-  if (rows == d.source->rows()) return {};
-  return Error(Code::kInternal, fmt::format("{} gave {} rows of {}", who, rows, d.source->rows()));
+Result<void> all_rows(const Dataset& d, std::int64_t rows, const char* who,
+                      std::int64_t epochs = 1) {
+  const std::int64_t all = epochs * d.source->rows();
+  if (rows == all) return {};
+  return Error(Code::kInternal, fmt::format("{} gave {} rows of {}", who, rows, all));
 }
 
 // Reads every block; as many as may be skipped may fail, and count with their rows.
@@ -129,25 +132,26 @@ Result<Cost> read_blocks(const Dataset& d) {
   return cost;
 }
 
-// Which rows came. Without skips every row comes once: of rows 0 .. n - 1 the sum and the sum of
-// squares are known. With skips every row has a place of its own.
+// Which rows of an epoch came. Without skips every row comes once: of rows 0 .. n - 1 the sum and
+// the sum of squares are known. With skips every row has a place of its own.
 class Arrivals {
  public:
   Arrivals(std::int64_t rows, bool skips) : seen_(skips ? static_cast<std::size_t>(rows) : 0) {}
 
   void add(std::int64_t row) {
     const auto r = static_cast<std::uint64_t>(row);
+    ++rows_;
     sum_ += r;
     squares_ += r * r;
     if (seen_.empty()) return;
     twice_ = twice_ || seen_[r];
     seen_[r] = true;
   }
-  // Whether `rows` different rows came.
-  bool each_once(std::int64_t rows) const {
+  // Whether the rows that came were different ones.
+  bool each_once() const {
     if (!seen_.empty()) return !twice_;
     std::uint64_t sum = sum_, squares = squares_;
-    for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t row = 0; row < rows_; ++row) {
       const auto r = static_cast<std::uint64_t>(row);
       sum -= r;
       squares -= r * r;
@@ -158,13 +162,16 @@ class Arrivals {
  private:
   std::vector<bool> seen_;
   bool twice_ = false;
+  std::int64_t rows_ = 0;
   std::uint64_t sum_ = 0, squares_ = 0;
 };
 
 Result<void> load_batches(const Dataset& d, Measured& m) {
   Cost cost;
   std::int64_t batches = 0, tokens = 0;
-  Arrivals arrivals(d.source->rows(), d.options.skip_bad_rows + d.options.skip_bad_blocks > 0);
+  const bool skips = d.options.skip_bad_rows + d.options.skip_bad_blocks > 0;
+  std::vector<Arrivals> epochs(static_cast<std::size_t>(d.options.epochs),
+                               Arrivals(d.source->rows(), skips));
   const auto start = Clock::now();
   const double cpu = data::process_cpu_seconds();
   PL_TRY(auto pipeline, data::BatchPipeline::create(*d.source, d.schema, d.options, {}));
@@ -172,6 +179,7 @@ Result<void> load_batches(const Dataset& d, Measured& m) {
     PL_TRY(auto fetched, pipeline->next_batch());
     if (fetched.state != data::FetchState::kBatch) break;
     const auto& batch = fetched.lease.batch();
+    Arrivals& arrivals = epochs[static_cast<std::size_t>(fetched.lease.epoch())];
     for (const auto row : batch.dataset_row()) arrivals.add(row);
     cost.rows += batch.examples();
     tokens += batch.tokens();
@@ -182,8 +190,8 @@ Result<void> load_batches(const Dataset& d, Measured& m) {
   cost.wall_s = seconds_since(start);
   m.skipped = pipeline->skipped();
   PL_TRY_VOID(all_rows(d, cost.rows + m.skipped.bad_rows + m.skipped.rows_of_bad_blocks,
-                       "the batch pipeline"));
-  if (!arrivals.each_once(cost.rows)) {
+                       "the batch pipeline", d.options.epochs));
+  if (!std::ranges::all_of(epochs, &Arrivals::each_once)) {
     return Error(Code::kInternal, "the batch pipeline gave a row twice");
   }
   if (m.batches.rows == 0 || cost.cpu_s < m.batches.cpu_s) {
@@ -313,6 +321,7 @@ void show_json(const Dataset& d, const Arguments& args, const Measured& m) {
                                 {"row_groups", m.skipped.bad_blocks},
                                 {"rows_of_row_groups", m.skipped.rows_of_bad_blocks}}},
                               {"cores", args.cores},
+                              {"epochs", o.epochs},
                               {"decode", m.decode.rows > 0 ? to_json(m.decode) : nlohmann::json()},
                               {"read", to_json(m.read)},
                               {"pipeline", to_json(m.batches)},
@@ -389,6 +398,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   number("--rows", args->rows, "only the first files that hold so many rows; 0: all", 0,
          std::int64_t{1} << 40);
   number("--cores", args->cores, "bind the process to so many cores; 0: as it is", 0, 1024);
+  number("--epochs", args->epochs, "epochs of a round's batches, without a break between", 1, 1000);
   number("--rounds", args->rounds, "rounds; the cheapest of each counts", 1, 1000);
   loader->add_flag("--json", args->json, "one JSON object");
   loader->callback([args, &chosen] { chosen = [args] { return bench_loader(*args); }; });
