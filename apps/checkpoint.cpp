@@ -24,6 +24,7 @@ Result<int> show(const std::string& target, bool deep, bool json) {
                      {"bytes", i.bytes},
                      {"age_s", i.age_s},
                      {"complete", i.complete},
+                     {"base_step", i.base ? nlohmann::json(i.base->step) : nlohmann::json()},
                      {"why", i.why}});
     }
     fmt::print("{}\n", all.dump(2));
@@ -34,7 +35,8 @@ Result<int> show(const std::string& target, bool deep, bool json) {
     for (const auto& i : infos) {
       fmt::print("{:>12}  {:>10.1f}  {:>14}  {}\n", i.step,
                  static_cast<double>(i.bytes) / 1048576.0, telemetry::duration_text(i.age_s),
-                 i.complete ? (deep ? "every byte" : "complete") : "BROKEN: " + i.why);
+                 (i.complete ? (deep ? "every byte" : "complete") : "BROKEN: " + i.why) +
+                     (i.base ? fmt::format(", tables differ from step {}", i.base->step) : ""));
     }
   }
   if (!deep) return 0;

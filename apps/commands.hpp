@@ -26,8 +26,8 @@ void add_doctor(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);
 
 // Takes SIGINT and SIGTERM for the whole process while it lives: the first ends the process with
-// 130 unless a StopOnSignal says what to do, the second ends it in any case. Create it before any
-// thread.
+// 130 unless a StopOnSignal says what to do, the second ends it in any case. SIGUSR1 does nothing
+// unless a SaveOnSignal is there. Create it before any thread.
 class SignalWatcher {
  public:
   SignalWatcher();
@@ -47,6 +47,15 @@ class StopOnSignal {
   ~StopOnSignal();
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
+};
+
+// While it lives, SIGUSR1 calls `on_save` (from another thread). One at a time.
+class SaveOnSignal {
+ public:
+  explicit SaveOnSignal(std::function<void()> on_save);
+  ~SaveOnSignal();
+  SaveOnSignal(const SaveOnSignal&) = delete;
+  SaveOnSignal& operator=(const SaveOnSignal&) = delete;
 };
 
 }  // namespace paceline::app

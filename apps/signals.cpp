@@ -12,11 +12,12 @@
 namespace paceline::app {
 namespace {
 
-sigset_t stop_signals() {
+sigset_t watched_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGUSR1);
   // The terminal or connection is gone; under nohup that is to be ignored.
   struct sigaction hangup {};
   if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) {
@@ -25,11 +26,16 @@ sigset_t stop_signals() {
   return set;
 }
 
-// What the first signal does; empty: end the process at once.
 std::mutex handler_mutex;
-std::function<void()> handler;
+std::function<void()> handler;       // of the first signal to stop; empty: end the process at once
+std::function<void()> save_handler;  // of SIGUSR1
 
-void on_signal(bool again) {
+void on_save() {
+  const std::lock_guard lock(handler_mutex);
+  if (save_handler) save_handler();
+}
+
+void on_stop(bool again) {
   const std::lock_guard lock(handler_mutex);
   if (again || !handler) _exit(kExitStopped);
   log::warning("stopping: what is under way is finished; a second signal ends the process at once");
@@ -46,14 +52,19 @@ struct SignalWatcher::Impl {
 SignalWatcher::SignalWatcher() : impl_(std::make_unique<Impl>()) {
   // A reader that went away (a pager, `head`) must not end a run: writes fail instead.
   std::signal(SIGPIPE, SIG_IGN);
-  const sigset_t set = stop_signals();
+  const sigset_t set = watched_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   impl_->thread = std::thread([impl = impl_.get(), set] {
     bool stopping = false;
     while (!impl->done.load(std::memory_order_acquire)) {  // pairs with the destructor's store
       const timespec wait{0, 20'000'000};
-      if (sigtimedwait(&set, nullptr, &wait) < 0) continue;
-      on_signal(stopping);
+      const int signal = sigtimedwait(&set, nullptr, &wait);
+      if (signal < 0) continue;
+      if (signal == SIGUSR1) {
+        on_save();
+        continue;
+      }
+      on_stop(stopping);
       stopping = true;
     }
   });
@@ -64,14 +75,24 @@ SignalWatcher::~SignalWatcher() {
   impl_->thread.join();
 }
 
-StopOnSignal::StopOnSignal(std::function<void()> on_stop) {
+StopOnSignal::StopOnSignal(std::function<void()> what) {
   const std::lock_guard lock(handler_mutex);
-  handler = std::move(on_stop);
+  handler = std::move(what);
 }
 
 StopOnSignal::~StopOnSignal() {
   const std::lock_guard lock(handler_mutex);
   handler = {};
+}
+
+SaveOnSignal::SaveOnSignal(std::function<void()> what) {
+  const std::lock_guard lock(handler_mutex);
+  save_handler = std::move(what);
+}
+
+SaveOnSignal::~SaveOnSignal() {
+  const std::lock_guard lock(handler_mutex);
+  save_handler = {};
 }
 
 }  // namespace paceline::app

@@ -25,10 +25,12 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
   telemetry::Progress progress(stdout, telemetry::is_terminal(stdout));
   PL_TRY(auto trainer, train::Trainer::create(std::move(config), options, progress));
   progress.line(fmt::format(
-      "{} rows an epoch, at most {:.0f} MiB of weights, activations, row groups and batches",
+      "{} rows an epoch, at most {:.0f} MiB of weights, activations, snapshots, row groups and "
+      "batches",
       trainer->epoch_rows(), static_cast<double>(trainer->memory_bytes()) / 1048576.0));
   Result<train::TrainSummary> summary = [&] {
-    const StopOnSignal on_signal([&] { trainer->request_stop(); });
+    const StopOnSignal on_stop([&] { trainer->request_stop(); });
+    const SaveOnSignal on_save([&] { trainer->request_save(); });
     return trainer->run();
   }();
   if (!summary) return Error(std::move(summary.error()));
@@ -58,6 +60,10 @@ Result<int> train(const std::string& config_file, const std::vector<std::string>
     fmt::print("{}\n", cuts);
   }
   if (!skipped.empty()) fmt::print("{} (the whole run)\n", skipped);
+  if (const auto& saves = summary->saves; saves.failed + saves.skipped > 0) {
+    fmt::print("saves: {} made, {} failed, {} skipped because two were under way (saves.jsonl)\n",
+               saves.saved, saves.failed, saves.skipped);
+  }
   show_waits("readers -> batcher", summary->block_waits);
   show_waits("batcher -> training", summary->batch_waits);
   fmt::print("run directory: {}\n", run_dir);
@@ -88,7 +94,10 @@ void add_train(CLI::App& app, Command& chosen) {
                     "data.shuffle_window never may)");
   command->add_flag("--allow-changed-data", args->options.allow_changed_data,
                     "go on although the files of data.train changed: the epoch begins again");
-  command->footer("SIGINT, SIGTERM or SIGHUP: the step is finished, the state saved, exit 130.");
+  command->footer(
+      "SIGINT, SIGTERM or SIGHUP: the step is finished, the state saved, exit 130.\n"
+      "SIGUSR1: the state is saved at the next step, and training goes on.");
+  args->options.version = PACELINE_VERSION;
   command->callback([args, &chosen] {
     chosen = [args] { return train(args->config, args->overrides, args->options); };
   });

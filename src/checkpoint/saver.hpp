@@ -40,7 +40,7 @@ struct SaverOptions {
   std::filesystem::path dir;
   bool background = true;  // false: save() writes before it returns, without snapshots
   WhenBusy when_busy = WhenBusy::kWait;
-  Retention retention;
+  Retention retention = {};
   int fail_after = 3;             // attempts in a row, >= 1
   std::int64_t table_deltas = 0;  // differences between two full checkpoints; 0: always full
   std::uint64_t shard_bytes = std::uint64_t{1} << 30;
