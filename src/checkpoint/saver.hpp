@@ -41,8 +41,10 @@ struct SaverOptions {
   bool background = true;  // false: save() writes before it returns, without snapshots
   WhenBusy when_busy = WhenBusy::kWait;
   Retention retention = {};
-  int fail_after = 3;             // attempts in a row, >= 1
-  std::int64_t table_deltas = 0;  // differences between two full checkpoints; 0: always full
+  int fail_after = 3;  // attempts in a row, >= 1
+  // Differences between two full checkpoints at most; 0: always full. Full is also what begins
+  // while another full one is being written, and what would hold more than half of the rows.
+  std::int64_t table_deltas = 0;
   std::uint64_t shard_bytes = std::uint64_t{1} << 30;
   double finish_limit_s = 600;  // a wait for the disk is an error after this
 };
