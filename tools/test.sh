@@ -20,7 +20,7 @@ fi
 
 readonly all_lanes="format layers docs clang dev tsan release"
 readonly lanes=${*:-$all_lanes}
-readonly thread_rooms="pipeline data train"
+readonly thread_rooms="pipeline data checkpoint train"
 readonly logs=build/logs
 jobs=$(nproc)
 failed=""
