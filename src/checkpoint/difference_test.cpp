@@ -42,7 +42,7 @@ std::string flip(const fs::path& file, std::size_t at) {
 
 // A row of the sample's tables has 16 + 4 + 1 bytes, all 33 of them 693.
 TEST(TableParts, AreCutBySizeAndReadBackWhole) {
-  for (const std::uint64_t shard_bytes : {0, 1, 21, 22, 100, 346, 347, 692}) {
+  for (const std::uint64_t shard_bytes : {0u, 1u, 21u, 22u, 100u, 346u, 347u, 692u}) {
     SCOPED_TRACE(shard_bytes);
     const TempDir dir;
     put(dir.path(), 3, shard_bytes);
@@ -113,7 +113,7 @@ TEST(Difference, RestoresRowsOverThoseOfItsBase) {
   const std::vector<std::vector<std::int64_t>> all = {
       {}, {0}, {32}, {0, 1, 2, 31, 32}, {5, 7, 9, 11, 13, 15, 17}};
   for (const auto& rows : all) {
-    for (const std::uint64_t shard_bytes : {50, 1 << 20}) {
+    for (const std::uint64_t shard_bytes : {50u, 1u << 20}) {
       SCOPED_TRACE(std::to_string(rows.size()) + " rows, " + std::to_string(shard_bytes));
       const TempDir dir;
       const auto base = put(dir.path(), 10, 100);
