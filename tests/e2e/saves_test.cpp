@@ -79,7 +79,7 @@ TEST(Saves, NoWayOfSavingChangesABit) {
     EXPECT_EQ(run({"checkpoint", "verify", w.run_dir(name)}).exit_code, 0);
     std::size_t made = 0;
     for (const auto& save : saves(w.run_dir(name))) {
-      made += save["error"].is_null() && !save["skipped"].get<bool>() ? 1 : 0;
+      made += !save.at("skipped").get<bool>() && save.at("error").is_null() ? 1 : 0;
     }
     EXPECT_EQ(made, checkpoints(w.run_dir(name)).size());
   }
@@ -162,7 +162,7 @@ TEST(Saves, AReplacedDirectoryFailsSavesUntilTheLimit) {
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_NE(o.err.find("checkpoint.fail_after"), std::string::npos) << o.err;
   int failed = 0;
-  for (const auto& save : saves(w.run_dir("run"))) failed += save["error"].is_null() ? 0 : 1;
+  for (const auto& save : saves(w.run_dir("run"))) failed += save.at("error").is_null() ? 0 : 1;
   EXPECT_GE(failed, 2);
   // What was saved before is whole, and the run goes on from it.
   std::filesystem::remove(dir);
