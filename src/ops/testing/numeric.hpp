@@ -92,6 +92,7 @@ struct Tolerance {
   double k = 2.0;           // how many times the error of the naive fp32 reference
   double noise_ulps = 4.0;  // plus this many fp32 roundings of the largest reference value
   double relative_l2 = 1e-5;
+  double absolute = 0.0;  // plus this, for values that cancel to nearly nothing
 };
 
 // Every value finite; each within k * max|naive - ref| + noise of the reference; and the L2 error
@@ -123,14 +124,17 @@ inline ::testing::AssertionResult near_reference(std::span<const float> y,
       at = i;
     }
   }
-  const double noise = tol.noise_ulps * std::numeric_limits<float>::epsilon() * largest;
+  const double noise =
+      tol.noise_ulps * std::numeric_limits<float>::epsilon() * largest + tol.absolute;
   const double limit = tol.k * natural + noise;
   if (worst > limit) {
     return ::testing::AssertionFailure()
            << "element " << at << ": " << y[at] << ", reference " << ref[at] << ", error " << worst
            << " > " << limit << " (naive fp32 " << natural << ", noise " << noise << ")";
   }
-  if (std::sqrt(error2) > tol.relative_l2 * std::sqrt(norm2) + tol.k * std::sqrt(natural2)) {
+  const double l2_noise = tol.absolute * std::sqrt(static_cast<double>(y.size()));
+  if (std::sqrt(error2) >
+      tol.relative_l2 * std::sqrt(norm2) + tol.k * std::sqrt(natural2) + l2_noise) {
     return ::testing::AssertionFailure()
            << "relative L2 error " << std::sqrt(error2 / norm2) << " > " << tol.relative_l2 << " + "
            << tol.k << " * naive fp32 " << std::sqrt(natural2 / norm2) << ", worst element " << at
