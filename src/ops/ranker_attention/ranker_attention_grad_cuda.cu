@@ -258,13 +258,18 @@ class KeyGrad {
     if (a_.shape.causal && q0 + e_.row_of_query < mine_ + 15) mask(s, q0);
     Weights w;
     to_weights(w, s);
+#pragma unroll
+    for (int j = 0; j < kStepRows / 8; ++j) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) s[j][c] *= slope[j][c];
+    }
     add_weighted<kDim>(dv_, w, tiles_.step(number, 1));
     Scores dp;
     multiply_rows(dp, tiles_.own(1), mine_ - first_, tiles_.step(number, 1));
 #pragma unroll
     for (int j = 0; j < kStepRows / 8; ++j) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) s[j][c] *= slope[j][c] * (dp[j][c] - delta[8 * j + c % 2]);
+      for (int c = 0; c < 4; ++c) s[j][c] *= dp[j][c] - delta[8 * j + c % 2];
     }
     to_weights(w, s);
     add_weighted<kDim>(dk_, w, tiles_.step(number, 0));
