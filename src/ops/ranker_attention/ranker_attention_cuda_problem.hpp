@@ -15,6 +15,7 @@
 #include "device/bfloat16.hpp"
 #include "device/testing/gpu_test.hpp"
 #include "ops/ranker_attention/ranker_attention_cuda.hpp"
+#include "ops/testing/gpu_values.hpp"
 #include "ops/testing/numeric.hpp"
 
 namespace paceline::ops::testing {
@@ -34,17 +35,6 @@ struct AttentionCase {
   float cap = 2.0F;
 };
 inline void PrintTo(const AttentionCase& c, std::ostream* os) { *os << c.name; }
-
-inline float as_float(float x) { return x; }
-inline float as_float(device::BFloat16 x) { return device::to_float(x); }
-template <typename T>
-T as(float x) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return x;
-  } else {
-    return device::to_bfloat16(x);
-  }
-}
 
 // Dense values of a batch; those of T, held as float.
 template <typename T>

@@ -74,7 +74,7 @@ struct TokenOrderCudaArgs {
   std::int32_t* token_of = nullptr;           // [kind_rows()]: token of the row, or -1
   std::int32_t* candidate_position = nullptr;  // [candidate_capacity]; 0 past the batch's
 
-  std::int64_t kind_rows() const {
+  constexpr std::int64_t kind_rows() const {
     return std::int64_t{prefix_tokens} * example_capacity + history_capacity + candidate_capacity;
   }
 };
