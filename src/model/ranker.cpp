@@ -12,10 +12,41 @@
 namespace paceline::model {
 namespace {
 
-ops::RegressionLoss loss_of(features::TargetLoss loss) {
-  return loss == features::TargetLoss::kTweedie ? ops::RegressionLoss::kTweedie
-                                                : ops::RegressionLoss::kSigmoidMae;
+constexpr double kHeadBaseWidth = 512.0;
+
+double sigmoid(double z) { return 1.0 / (1.0 + std::exp(-z)); }
+
+double softplus(double z) { return std::max(z, 0.0) + std::log1p(std::exp(-std::abs(z))); }
+
+constexpr double kTweedieFloor = 1e-6;
+
+}  // namespace
+
+std::vector<BlockOffsets> block_offsets(const ParameterLayout& layout, int layers) {
+  std::vector<BlockOffsets> offsets;
+  for (int layer = 0; layer < layers; ++layer) {
+    const auto at = [&](const char* name) {
+      return layout.find(fmt::format("blocks.{}.{}", layer, name)).offset;
+    };
+    offsets.push_back({at("attention.norm.scale"), at("attention.qkv.weight"),
+                       at("attention.q_norm.scale"), at("attention.k_norm.scale"),
+                       at("attention.out.weight"), at("mlp.norm.scale"), at("mlp.up.weight"),
+                       at("mlp.down.weight")});
+  }
+  return offsets;
 }
+
+std::vector<std::int64_t> token_weight_offsets(const ParameterLayout& layout,
+                                               const features::Schema& schema, int table_width) {
+  std::vector<std::int64_t> offsets;
+  for (const auto& kind : schema.kinds()) {
+    const bool empty = kind.token_width(table_width) == 0;
+    offsets.push_back(empty ? -1 : layout.find(fmt::format("tokens.{}.weight", kind.name)).offset);
+  }
+  return offsets;
+}
+
+double action_scale(int width) { return 2.0 * std::sqrt(kHeadBaseWidth / width); }
 
 ops::TokenInput input_of(const features::TokenFeature& feature) {
   ops::TokenInput input;
@@ -39,13 +70,12 @@ ops::TokenInput input_of(const features::TokenFeature& feature) {
   return input;
 }
 
-double sigmoid(double z) { return 1.0 / (1.0 + std::exp(-z)); }
-
-double softplus(double z) { return std::max(z, 0.0) + std::log1p(std::exp(-std::abs(z))); }
-
-constexpr double kTweedieFloor = 1e-6;
-
-}  // namespace
+ops::RegressionHead head_of(const features::Target& target) {
+  const auto loss = target.loss == features::TargetLoss::kTweedie
+                        ? ops::RegressionLoss::kTweedie
+                        : ops::RegressionLoss::kSigmoidMae;
+  return {loss, static_cast<float>(target.cap), static_cast<float>(target.weight), nullptr};
+}
 
 Ranker::Impl::Impl(const ModelConfig& c, const features::Schema& s,
                    const features::BatchLimits& limits, const ops::OpTable& op_table, bool train)
@@ -58,23 +88,13 @@ Ranker::Impl::Impl(const ModelConfig& c, const features::Schema& s,
       eps(static_cast<float>(c.norm_eps)),
       capacity(s, limits),
       layout(c, s),
+      offsets(block_offsets(layout, c.layers)),
+      token_weights(token_weight_offsets(layout, s, c.table_width)),
       final_norm_scale(layout.find("final_norm.scale").offset),
       head_weight(layout.find("head.weight").offset),
       rope(ops::rope_table(capacity.positions, c.head_dim, c.rope_base)),
       act(c, s, capacity, train) {
-  for (int layer = 0; layer < c.layers; ++layer) {
-    const auto at = [&](const char* name) {
-      return layout.find(fmt::format("blocks.{}.{}", layer, name)).offset;
-    };
-    offsets.push_back({at("attention.norm.scale"), at("attention.qkv.weight"),
-                       at("attention.q_norm.scale"), at("attention.k_norm.scale"),
-                       at("attention.out.weight"), at("mlp.norm.scale"), at("mlp.up.weight"),
-                       at("mlp.down.weight")});
-  }
   for (const auto& kind : s.kinds()) {
-    const bool empty = kind.token_width(c.table_width) == 0;
-    token_weights.push_back(empty ? -1
-                                  : layout.find(fmt::format("tokens.{}.weight", kind.name)).offset);
     auto& kind_inputs = inputs.emplace_back();
     for (const auto& f : kind.features) kind_inputs.push_back(input_of(f));
     lookups_per_entry.push_back(ops::lookups_per_entry(kind_inputs));
@@ -83,10 +103,7 @@ Ranker::Impl::Impl(const ModelConfig& c, const features::Schema& s,
     loss_bits.push_back(action.bit);
     loss_weights.push_back(action.train ? static_cast<float>(action.weight) : 0.0F);
   }
-  for (const auto& target : s.targets()) {
-    loss_heads.push_back({loss_of(target.loss), static_cast<float>(target.cap),
-                          static_cast<float>(target.weight), nullptr});
-  }
+  for (const auto& target : s.targets()) loss_heads.push_back(head_of(target));
 }
 
 void Ranker::Impl::check(const Weights& weights, const features::Batch& batch) const {

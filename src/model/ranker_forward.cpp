@@ -4,12 +4,6 @@
 #include "model/ranker_impl.hpp"
 
 namespace paceline::model {
-namespace {
-
-constexpr double kHeadBaseWidth = 512.0;
-
-}  // namespace
-
 void Ranker::Impl::linear(ops::Context& ctx, std::int64_t rows, int in, int out, const float* x,
                           const float* w, float* y, std::int64_t y_stride, bool accumulate) const {
   ops::LinearArgs args;
@@ -46,7 +40,7 @@ const std::int32_t* Ranker::Impl::query_positions(int layer, const features::Bat
 }
 
 void Ranker::Impl::scale_actions(float* values) const {
-  const auto scale = static_cast<float>(2.0 * std::sqrt(kHeadBaseWidth / config.width));
+  const auto scale = static_cast<float>(action_scale(config.width));
   for (std::int64_t c = 0; c < candidates; ++c) {
     for (int a = 0; a < actions; ++a) values[c * outputs() + a] *= scale;
   }

@@ -14,6 +14,15 @@ struct BlockOffsets {
   std::int64_t norm, qkv, q_norm, k_norm, out, mlp_norm, up, down;
 };
 
+std::vector<BlockOffsets> block_offsets(const ParameterLayout& layout, int layers);
+// Of each kind's weight; -1: a kind without features.
+std::vector<std::int64_t> token_weight_offsets(const ParameterLayout& layout,
+                                               const features::Schema& schema, int table_width);
+// Logits of actions are the head's outputs times this.
+double action_scale(int width);
+ops::TokenInput input_of(const features::TokenFeature& feature);
+ops::RegressionHead head_of(const features::Target& target);  // without its values
+
 struct Ranker::Impl {
   Impl(const ModelConfig& config, const features::Schema& schema,
        const features::BatchLimits& limits, const ops::OpTable& ops, bool training);
