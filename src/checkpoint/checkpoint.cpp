@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <system_error>
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // A checkpoint that is gone is no Info.
-Result<Info> look_at(Restoration& reading, const fs::path& checkpoint, bool deep) {
+Result<Info> look_with(Restoration& reading, const fs::path& checkpoint, bool deep) {
   Info info;
   info.path = checkpoint;
   info.step = parse_step_name(checkpoint.filename().string()).value_or(0);
@@ -88,7 +89,7 @@ Result<std::vector<Info>> list_with(FileOps& ops, const fs::path& dir, bool deep
   Restoration reading(ops, nowhere);
   std::vector<Info> infos;
   for (const auto step : steps) {
-    auto info = look_at(reading, dir / step_name(step), deep);
+    auto info = look_with(reading, dir / step_name(step), deep);
     if (info.ok()) infos.push_back(std::move(*info));
   }
   return infos;
@@ -98,11 +99,37 @@ Result<std::vector<Info>> list(const fs::path& dir, bool deep) {
   return list_with(posix_file_ops(), dir, deep);
 }
 
+Result<Info> look_at(const fs::path& checkpoint) {
+  PL_TRY(const auto path, resolve(checkpoint));
+  Discard nowhere;
+  Restoration reading(posix_file_ops(), nowhere);
+  return look_with(reading, path, false);
+}
+
 Result<Info> verify(const fs::path& checkpoint) {
   PL_TRY(const auto path, resolve(checkpoint));
   Discard nowhere;
   Restoration reading(posix_file_ops(), nowhere);
-  return look_at(reading, path, true);
+  return look_with(reading, path, true);
+}
+
+std::vector<fs::path> those_set_aside(const fs::path& dir) {
+  std::vector<fs::path> all;
+  std::error_code failed;
+  for (fs::directory_iterator it(dir, failed), end; !failed && it != end; it.increment(failed)) {
+    const auto name = it->path().filename().string();
+    const auto dot = name.find(".corrupt-");
+    if (dot != std::string::npos && parse_step_name(name.substr(0, dot))) all.push_back(it->path());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::optional<std::int64_t> latest_step(const fs::path& dir) {
+  std::error_code failed;
+  const auto target = fs::read_symlink(dir / kLatestName, failed);
+  if (failed) return {};
+  return parse_step_name(target.string());
 }
 
 Result<Description> describe(const fs::path& checkpoint) {
@@ -110,7 +137,7 @@ Result<Description> describe(const fs::path& checkpoint) {
   PL_TRY(const auto path, resolve(checkpoint));
   PL_TRY(const auto manifest, read_manifest(ops, path));
   PL_TRY_VOID(check_sizes(ops, path, manifest, Files::kAll));
-  Description all{manifest.id(), manifest.base, 0, 0, {}, {}, {}, {}, {}};
+  Description all{manifest.id(), manifest.version, manifest.base, 0, 0, {}, {}, {}, {}, {}};
   PL_TRY(all.state, read_state(ops, path, manifest));
   for (const auto& f : manifest.files) all.files.push_back({f.name, f.bytes, f.xxh3});
   all.files.push_back({std::string(kManifestName), manifest.bytes, manifest.xxh3});

@@ -57,6 +57,9 @@ struct Tensor {
   HostBuffer bytes;
 };
 
+// XXH3-64, seed 0: what manifests hold of each file.
+std::uint64_t hash_of(std::string_view text);
+
 using Metadata = std::map<std::string, std::string>;  // `__metadata__` of a file
 
 // One safetensors file, synced. Names are unique and sizes fit shapes (checked). An existing file
@@ -165,8 +168,13 @@ Result<Published> publish(const std::filesystem::path& dir, const Content& conte
 // Sorted by step; empty when there is no such directory. `deep` reads every file and compares its
 // hash; otherwise the manifest and sizes only. Those set aside are not listed.
 Result<std::vector<Info>> list(const std::filesystem::path& dir, bool deep);
-// Deep. kNotFound when there is no such directory.
+// One of these; verify() is deep. kNotFound when there is no such directory.
+Result<Info> look_at(const std::filesystem::path& checkpoint);
 Result<Info> verify(const std::filesystem::path& checkpoint);
+// Directories of `dir` that were set aside, by name.
+std::vector<std::filesystem::path> those_set_aside(const std::filesystem::path& dir);
+// The step that `latest` names, whether it is there or not.
+std::optional<std::int64_t> latest_step(const std::filesystem::path& dir);
 
 struct FileInfo {
   std::string name;
@@ -174,6 +182,7 @@ struct FileInfo {
 };
 struct Description {
   Base id;
+  int format_version = 0;       // of the manifest
   std::optional<Base> base;     // of a difference,
   std::int64_t table_rows = 0;  // of the whole table,
   std::int64_t held_rows = 0;   // and how many of them its files hold

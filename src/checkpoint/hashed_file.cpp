@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checkpoint.hpp"
+
 namespace paceline::checkpoint {
 namespace fs = std::filesystem;
 namespace {

@@ -28,8 +28,6 @@ class Hasher {
   std::unique_ptr<void, Free> state_;
 };
 
-std::uint64_t hash_of(std::string_view text);
-
 struct FileRecord {
   std::string name;  // without directory
   std::uint64_t bytes = 0;

@@ -203,6 +203,7 @@ Result<Manifest> parse_manifest(const std::string& text, const std::filesystem::
                              "version that wrote it",
                              path.string(), version, kManifestVersion));
   }
+  manifest.version = static_cast<int>(version);
   const auto step = json.value("step", nlohmann::json());
   if (!step.is_number_integer() || step.get<std::int64_t>() < 0) {
     return corrupt("step is not a whole number >= 0");

@@ -36,6 +36,7 @@ inline constexpr int kMaxTableFiles = 99'999;
 std::string table_file_name(int index, int count);
 
 struct Manifest {
+  int version = kManifestVersion;  // of a parsed one: what it was written with
   std::int64_t step = 0;
   std::optional<Base> base;
   // Without the manifest's own entry; by name once parsed.

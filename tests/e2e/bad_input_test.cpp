@@ -97,6 +97,7 @@ TEST(Usage, CommandsAndOptions) {
                                                   {"rank"},
                                                   {"checkpoint"},
                                                   {"checkpoint", "list"},
+                                                  {"checkpoint", "show"},
                                                   {"checkpoint", "verify"},
                                                   {"data"},
                                                   {"data", "import"},
