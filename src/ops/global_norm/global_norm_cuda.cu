@@ -9,20 +9,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWide = 4;
 
-// The sum over the block's threads, in thread 0: lanes of a warp, then warps in order.
-template <int Threads>
-__device__ double block_sum(double x) {
-  __shared__ double warps[Threads / kWarp];
-  const double sum = warp_sum(x);
-  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = sum;
-  __syncthreads();
-  double total = 0.0;
-  if (threadIdx.x == 0) {
-    for (const double w : warps) total += w;
-  }
-  return total;
-}
-
 // A block sums one of kGlobalNormPartials equal runs.
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(std::int64_t n, std::int64_t run, const float* g, double* partials) {

@@ -1,116 +1,185 @@
+// A thread holds both halves of what it turns: vectors 2 p and 2 p + 1 are a pair.
 #include "ops/norm_rope/norm_rope_cuda.hpp"
 
 #include "core/error.hpp"
-#include "ops/norm_grad.cuh"
+#include "ops/norm_rows.cuh"
 
 namespace paceline::ops {
 namespace {
 
-constexpr int kMaxWidth = 8192;
+// Where a thread's vectors lie in a row (past the width: nowhere), and its pairs' angles in the
+// table's row.
+template <typename Shape>
+struct Pairs {
+  static constexpr int kPairs = Shape::kVectors / 2;
+  int at[Shape::kVectors];
+  int angle[kPairs];
 
-// Of eight channels: those they are rotated with, and by which angles.
-struct Rotation {
-  int partner;
-  bool first_half;
-  float cos[kVector], sin[kVector];
-
-  __device__ Rotation(const RopeTableCuda& rope, std::int32_t position, int c, int head_dim) {
+  __device__ Pairs(int width, int head_dim) {
+    const int lane = static_cast<int>(threadIdx.x) % Shape::kLanes;
     const int half = head_dim / 2;
-    const int within = c % head_dim;
-    first_half = within < half;
-    partner = first_half ? c + half : c - half;
-    const std::int64_t at = std::int64_t{position} * half + within % half;
-    load8(rope.cos + at, cos);
-    load8(rope.sin + at, sin);
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const int channel = (p * Shape::kLanes + lane) * kVector;  // among the first halves
+      const int head = channel / half;
+      angle[p] = channel - head * half;
+      at[2 * p] = channel < width / 2 ? head * head_dim + angle[p] : width;
+      at[2 * p + 1] = channel < width / 2 ? at[2 * p] + half : width;
+    }
   }
 };
 
-// One warp, one row.
-template <typename T>
-__global__ void __launch_bounds__(kNormWarps* kWarp) norm_rope_kernel(NormRopeCudaArgs<T> args) {
-  const std::int64_t row = std::int64_t{blockIdx.x} * kNormWarps + threadIdx.x / kWarp;
-  if (row >= args.rows) return;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int width = args.heads * args.head_dim;
-  const T* from = args.x + row * args.x_stride;
-  float square = 0.0F;
-  for (int c = lane * kVector; c < width; c += kNormColumns) {
-    float x[kVector];
-    load8(from + c, x);
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(kNormThreads)
+    norm_rope_kernel(const __grid_constant__ NormRopeCudaArgs<T> a) {
+  const int width = a.heads * a.head_dim;
+  const Pairs<Shape> pairs(width, a.head_dim);
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * Shape::kRows + threadIdx.x / unsigned{Shape::kLanes};
+  const bool here = row < a.rows;
+  float x[Shape::kVectors][kVector] = {};
+  float squares = 0.0F;
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) square += x[j] * x[j];
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    if (here && pairs.at[v] < width) load8(a.x + row * a.x_stride + pairs.at[v], x[v]);
   }
-  square = warp_sum(square);
-  const float r = 1.0F / sqrtf(square / static_cast<float>(width) + args.eps);
-  if (lane == 0) args.inv_rms[row] = r;
-  const std::int32_t position = args.positions[row];
-  for (int c = lane * kVector; c < width; c += kNormColumns) {
-    const Rotation turn(args.rope, position, c, args.head_dim);
-    float x[kVector], scale[kVector], other[kVector], other_scale[kVector];
-    load8(from + c, x);
-    load8(args.scale + c, scale);
-    load8(from + turn.partner, other);
-    load8(args.scale + turn.partner, other_scale);
+  const std::int64_t angles = here ? std::int64_t{a.positions[row]} * (a.head_dim / 2) : 0;
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) {
-      const float own = x[j] * r * scale[j];
-      const float with = other[j] * r * other_scale[j];
-      x[j] = turn.first_half ? own * turn.cos[j] - with * turn.sin[j]
-                             : own * turn.cos[j] + with * turn.sin[j];
+  for (int v = 0; v < Shape::kVectors; ++v) {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) squares = fmaf(x[v][k], x[v][k], squares);
+  }
+  const float mean = row_sum<Shape>(squares) / static_cast<float>(width);
+  if (!here) return;
+  const float inv = 1.0F / sqrtf(mean + a.eps);
+  if (threadIdx.x % Shape::kLanes == 0) a.inv_rms[row] = inv;
+#pragma unroll
+  for (int p = 0; p < Pairs<Shape>::kPairs; ++p) {
+    const int first = pairs.at[2 * p], second = pairs.at[2 * p + 1];
+    if (first >= width) continue;
+    float scale1[kVector], scale2[kVector], c[kVector], s[kVector];
+    load8(a.scale + first, scale1);
+    load8(a.scale + second, scale2);
+    load8(a.rope.cos + angles + pairs.angle[p], c);
+    load8(a.rope.sin + angles + pairs.angle[p], s);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) {
+      const float n1 = x[2 * p][k] * inv * scale1[k];
+      const float n2 = x[2 * p + 1][k] * inv * scale2[k];
+      x[2 * p][k] = fmaf(n1, c[k], -(n2 * s[k]));
+      x[2 * p + 1][k] = fmaf(n2, c[k], n1 * s[k]);
     }
-    store8(args.y + row * width + c, x);
+    store8(a.y + row * width + first, x[2 * p]);
+    store8(a.y + row * width + second, x[2 * p + 1]);
   }
 }
 
-template <typename T>
-struct NormRopeSource {
-  NormRopeGradCudaArgs<T> args;
-  const float* scale;
-  const float* inv_rms;
-  int width;
-
-  __device__ const T* x(std::int64_t row) const { return args.x + row * args.x_stride; }
-  // The rotation by the opposite angle.
-  __device__ void load(std::int64_t row, int c, float (&g)[kVector]) const {
-    const Rotation turn(args.rope, args.positions[row], c, args.head_dim);
-    float other[kVector];
-    load8(args.dy + row * width + c, g);
-    load8(args.dy + row * width + turn.partner, other);
+// dn = dy turned back is the gradient of the norm's output; from there as rms_norm_grad_cuda.
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(kNormThreads, kNormBlocks<T, Shape>)
+    norm_rope_grad_kernel(const __grid_constant__ NormRopeGradCudaArgs<T> a) {
+  const int width = a.heads * a.head_dim;
+  const Pairs<Shape> pairs(width, a.head_dim);
+  float sums[Shape::kVectors][kVector] = {};
+  for (std::int64_t base = std::int64_t{blockIdx.x} * Shape::kRows; base < a.rows;
+       base += std::int64_t{gridDim.x} * Shape::kRows) {
+    const std::int64_t row = base + threadIdx.x / unsigned{Shape::kLanes};
+    const bool here = row < a.rows;
+    Packed8<T> x[Shape::kVectors] = {};
+    float dn[Shape::kVectors][kVector] = {};
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) {
-      g[j] = turn.first_half ? g[j] * turn.cos[j] + other[j] * turn.sin[j]
-                             : g[j] * turn.cos[j] - other[j] * turn.sin[j];
+    for (int v = 0; v < Shape::kVectors; ++v) {
+      if (!here || pairs.at[v] >= width) continue;
+      x[v] = load_packed(a.x + row * a.x_stride + pairs.at[v]);
+      load8(a.dy + row * width + pairs.at[v], dn[v]);
+    }
+    const float inv = here ? a.inv_rms[row] : 0.0F;
+    const std::int64_t angles = here ? std::int64_t{a.positions[row]} * (a.head_dim / 2) : 0;
+    float dot = 0.0F;
+#pragma unroll
+    for (int p = 0; p < Pairs<Shape>::kPairs; ++p) {
+      if (!here || pairs.at[2 * p] >= width) continue;
+      float c[kVector], s[kVector];
+      load8(a.rope.cos + angles + pairs.angle[p], c);
+      load8(a.rope.sin + angles + pairs.angle[p], s);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const float dy1 = dn[2 * p][k], dy2 = dn[2 * p + 1][k];
+        dn[2 * p][k] = fmaf(dy1, c[k], dy2 * s[k]);
+        dn[2 * p + 1][k] = fmaf(dy2, c[k], -(dy1 * s[k]));
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < Shape::kVectors; ++v) {
+      if (pairs.at[v] >= width) continue;
+      float xs[kVector], scale[kVector];
+      unpack(x[v], xs);
+      load8(a.scale + pairs.at[v], scale);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const float product = dn[v][k] * xs[k];
+        dot = fmaf(product, scale[k], dot);
+        sums[v][k] = fmaf(product, inv, sums[v][k]);
+      }
+    }
+    const float back = inv * inv * inv * (row_sum<Shape>(dot) / static_cast<float>(width));
+#pragma unroll
+    for (int v = 0; v < Shape::kVectors; ++v) {
+      if (!here || pairs.at[v] >= width) continue;
+      float xs[kVector], scale[kVector];
+      unpack(x[v], xs);
+      load8(a.scale + pairs.at[v], scale);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        dn[v][k] = fmaf(-xs[k], back, dn[v][k] * scale[k] * inv);
+      }
+      store8(a.dx + row * a.dx_stride + pairs.at[v], dn[v]);
     }
   }
-  __device__ void store(std::int64_t row, int c, float (&dx)[kVector]) const {
-    store8(args.dx + row * args.dx_stride + c, dx);
-  }
-};
-
-void check(std::int64_t rows, int heads, int head_dim) {
-  PL_CHECK(rows >= 0 && heads > 0 && head_dim > 0 && head_dim % (2 * kVector) == 0 &&
-               heads * head_dim <= kMaxWidth,
-           "halves of heads are whole vectors, rows have at most 8192 values");
+  store_column_sums<Shape>(sums, pairs.at, width, a.partials + std::int64_t{blockIdx.x} * width);
 }
+
+// Calls launch with the shape for rows of so many heads.
+template <typename Launch>
+void with_shape(int heads, int head_dim, Launch&& launch) {
+  PL_CHECK(heads > 0 && head_dim > 0 && head_dim % (2 * kVector) == 0 &&
+               heads <= kMaxNormWidth / head_dim,
+           "a head is a multiple of 16, all heads at most 8192 channels");
+  const int width = heads * head_dim;
+  if (width <= NormShape<16, 2>::kMaxWidth) return launch(NormShape<16, 2>{});
+  if (width <= NormShape<32, 2>::kMaxWidth) return launch(NormShape<32, 2>{});
+  if (width <= NormShape<128, 2>::kMaxWidth) return launch(NormShape<128, 2>{});
+  if (width <= NormShape<256, 2>::kMaxWidth) return launch(NormShape<256, 2>{});
+  launch(NormShape<256, 4>{});
+}
+
+cudaStream_t raw(const device::Stream& s) { return static_cast<cudaStream_t>(s.handle()); }
 
 }  // namespace
 
 template <typename T>
 void norm_rope_cuda(const device::Stream& stream, const NormRopeCudaArgs<T>& args) {
-  check(args.rows, args.heads, args.head_dim);
-  if (args.rows == 0) return;
-  const auto blocks = static_cast<unsigned>((args.rows + kNormWarps - 1) / kNormWarps);
-  norm_rope_kernel<T>
-      <<<blocks, kNormWarps * kWarp, 0, static_cast<cudaStream_t>(stream.handle())>>>(args);
-  device::launched("norm_rope", stream);
+  with_shape(args.heads, args.head_dim, [&](auto shape) {
+    using Shape = decltype(shape);
+    if (args.rows == 0) return;
+    const auto blocks = static_cast<unsigned>((args.rows + Shape::kRows - 1) / Shape::kRows);
+    norm_rope_kernel<T, Shape><<<blocks, kNormThreads, 0, raw(stream)>>>(args);
+    device::launched("norm_rope", stream);
+  });
 }
 
 template <typename T>
 void norm_rope_grad_cuda(const device::Stream& stream, const NormRopeGradCudaArgs<T>& args) {
-  check(args.rows, args.heads, args.head_dim);
-  launch_norm_grad(stream, args.rows,
-                   NormRopeSource<T>{args, args.scale, args.inv_rms, args.heads * args.head_dim},
-                   kNormPartials, args.partials, args.dscale, "norm_rope_grad");
+  with_shape(args.heads, args.head_dim, [&](auto shape) {
+    using Shape = decltype(shape);
+    const int blocks = norm_grad_blocks<T, Shape>(args.rows);
+    if (blocks > 0) {
+      norm_rope_grad_kernel<T, Shape>
+          <<<static_cast<unsigned>(blocks), kNormThreads, 0, raw(stream)>>>(args);
+      device::launched("norm_rope_grad", stream);
+    }
+    sum_norm_partials(stream, blocks, args.heads * args.head_dim, args.partials, args.dscale);
+  });
 }
 
 template void norm_rope_cuda(const device::Stream&, const NormRopeCudaArgs<float>&);

@@ -1,91 +1,198 @@
 #include "ops/rms_norm/rms_norm_cuda.hpp"
 
 #include "core/error.hpp"
-#include "ops/norm_grad.cuh"
+#include "ops/norm_rows.cuh"
 
 namespace paceline::ops {
 namespace {
 
-constexpr int kMaxWidth = 8192;
-
-// One warp, one row.
-template <typename T>
-__global__ void __launch_bounds__(kNormWarps* kWarp) rms_norm_kernel(RmsNormCudaArgs<T> args) {
-  const std::int64_t row = std::int64_t{blockIdx.x} * kNormWarps + threadIdx.x / kWarp;
-  if (row >= args.rows) return;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const T* from = args.x + row * args.width;
-  float square = 0.0F;
-  for (int c = lane * kVector; c < args.width; c += kNormColumns) {
-    float x[kVector];
-    load8(from + c, x);
+// Where a thread's vectors lie in a row.
+template <typename Shape>
+struct Columns {
+  int at[Shape::kVectors];
+  __device__ Columns() {
+    const int lane = static_cast<int>(threadIdx.x) % Shape::kLanes;
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) square += x[j] * x[j];
-  }
-  square = warp_sum(square);
-  const float r = 1.0F / sqrtf(square / static_cast<float>(args.width) + args.eps);
-  if (lane == 0) args.inv_rms[row] = r;
-  for (int c = lane * kVector; c < args.width; c += kNormColumns) {
-    float x[kVector], scale[kVector];
-    load8(from + c, x);
-    load8(args.scale + c, scale);
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) x[j] = x[j] * r * scale[j];
-    store8(args.y + row * args.width + c, x);
-  }
-}
-
-template <typename T>
-struct RmsNormSource {
-  RmsNormGradCudaArgs<T> args;
-  const float* scale;
-  const float* inv_rms;
-  int width;
-
-  __device__ const T* x(std::int64_t row) const { return args.x + row * width; }
-  // Row of the shorter matrix, below 0: none.
-  __device__ std::int32_t extra_row(std::int64_t row) const {
-    return args.extra.index == nullptr ? -1 : args.extra.index[row] - args.extra.first;
-  }
-  __device__ void add(const T* from, std::int64_t row, int c, float (&to)[kVector]) const {
-    float more[kVector];
-    load8(from + row * width + c, more);
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) to[j] += more[j];
-  }
-  __device__ void load(std::int64_t row, int c, float (&g)[kVector]) const {
-    load8(args.dy + row * width + c, g);
-    if (const std::int32_t e = extra_row(row); e >= 0) add(args.extra.dy, e, c, g);
-  }
-  __device__ void store(std::int64_t row, int c, float (&dx)[kVector]) const {
-    if (args.residual != nullptr) add(args.residual, row, c, dx);
-    if (const std::int32_t e = extra_row(row); e >= 0) add(args.extra.residual, e, c, dx);
-    store8(args.dx + row * width + c, dx);
+    for (int v = 0; v < Shape::kVectors; ++v) at[v] = (v * Shape::kLanes + lane) * kVector;
   }
 };
 
-void check(std::int64_t rows, int width) {
-  PL_CHECK(rows >= 0 && width > 0 && width % kVector == 0 && width <= kMaxWidth,
-           "whole vectors, at most 8192 values");
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(kNormThreads)
+    norm_kernel(const __grid_constant__ RmsNormCudaArgs<T> a) {
+  const Columns<Shape> columns;
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * Shape::kRows + threadIdx.x / unsigned{Shape::kLanes};
+  const bool here = row < a.rows;
+  float x[Shape::kVectors][kVector] = {};
+  float squares = 0.0F;
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    if (here && columns.at[v] < a.width) load8(a.x + row * a.width + columns.at[v], x[v]);
+  }
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) squares = fmaf(x[v][k], x[v][k], squares);
+  }
+  const float mean = row_sum<Shape>(squares) / static_cast<float>(a.width);
+  if (!here) return;
+  const float inv = 1.0F / sqrtf(mean + a.eps);
+  if (threadIdx.x % Shape::kLanes == 0) a.inv_rms[row] = inv;
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    if (columns.at[v] >= a.width) continue;
+    float scale[kVector];
+    load8(a.scale + columns.at[v], scale);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x[v][k] = x[v][k] * inv * scale[k];
+    store8(a.y + row * a.width + columns.at[v], x[v]);
+  }
 }
+
+// v += eight values at p, where there is an array.
+template <typename T>
+__device__ void add8(const T* p, std::int64_t at, float (&v)[kVector]) {
+  if (p == nullptr) return;
+  float more[kVector];
+  load8(p + at, more);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) v[k] += more[k];
+}
+
+// With g = dy scale and r = inv_rms: dx = residual + r g - x r^3 mean(g x), dscale = sum of dy x r.
+// What a row needs is loaded before its sum is waited for, and unpacked again after it.
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(kNormThreads, kNormBlocks<T, Shape>)
+    norm_grad_kernel(const __grid_constant__ RmsNormGradCudaArgs<T> a) {
+  const Columns<Shape> columns;
+  float sums[Shape::kVectors][kVector] = {};
+  for (std::int64_t first = std::int64_t{blockIdx.x} * Shape::kRows; first < a.rows;
+       first += std::int64_t{gridDim.x} * Shape::kRows) {
+    const std::int64_t row = first + threadIdx.x / unsigned{Shape::kLanes};
+    const bool here = row < a.rows;
+    Packed8<T> x[Shape::kVectors] = {}, dy[Shape::kVectors] = {}, residual[Shape::kVectors] = {};
+#pragma unroll
+    for (int v = 0; v < Shape::kVectors; ++v) {
+      if (!here || columns.at[v] >= a.width) continue;
+      const std::int64_t at = row * a.width + columns.at[v];
+      x[v] = load_packed(a.x + at);
+      dy[v] = load_packed(a.dy + at);
+      if (a.residual != nullptr) residual[v] = load_packed(a.residual + at);
+    }
+    const float inv = here ? a.inv_rms[row] : 0.0F;
+    const std::int64_t extra =
+        here && a.extra.index != nullptr ? a.extra.index[row] - a.extra.first : -1;
+    float dot = 0.0F;
+#pragma unroll
+    for (int v = 0; v < Shape::kVectors; ++v) {
+      if (columns.at[v] >= a.width) continue;
+      float xs[kVector], dys[kVector], scale[kVector];
+      unpack(x[v], xs);
+      unpack(dy[v], dys);
+      if (extra >= 0) add8(a.extra.dy, extra * a.width + columns.at[v], dys);
+      load8(a.scale + columns.at[v], scale);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        const float product = dys[k] * xs[k];
+        dot = fmaf(product, scale[k], dot);
+        sums[v][k] = fmaf(product, inv, sums[v][k]);
+      }
+    }
+    const float back = inv * inv * inv * (row_sum<Shape>(dot) / static_cast<float>(a.width));
+#pragma unroll
+    for (int v = 0; v < Shape::kVectors; ++v) {
+      if (!here || columns.at[v] >= a.width) continue;
+      float xs[kVector], dys[kVector], scale[kVector], dx[kVector];
+      unpack(x[v], xs);
+      unpack(dy[v], dys);
+      unpack(residual[v], dx);
+      if (extra >= 0) {
+        add8(a.extra.dy, extra * a.width + columns.at[v], dys);
+        add8(a.extra.residual, extra * a.width + columns.at[v], dx);
+      }
+      load8(a.scale + columns.at[v], scale);
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) {
+        dx[k] = fmaf(-xs[k], back, fmaf(dys[k] * scale[k], inv, dx[k]));
+      }
+      store8(a.dx + row * a.width + columns.at[v], dx);
+    }
+  }
+  store_column_sums<Shape>(sums, columns.at, a.width,
+                           a.partials + std::int64_t{blockIdx.x} * a.width);
+}
+
+constexpr int kSumColumns = 8;
+constexpr int kSumRuns = kNormThreads / kSumColumns;
+
+// A block sums eight columns: each of kSumRuns threads every kSumRuns-th partial, then the threads
+// in order.
+__global__ void __launch_bounds__(kNormThreads)
+    partials_kernel(int partials, int width, const float* from, float* dscale) {
+  __shared__ float sums[kSumRuns][kSumColumns];
+  const int at = static_cast<int>(threadIdx.x) % kSumColumns;
+  const int run = static_cast<int>(threadIdx.x) / kSumColumns;
+  const int column = static_cast<int>(blockIdx.x) * kSumColumns + at;
+  float sum = 0.0F;
+#pragma unroll 8
+  for (int p = run; p < partials; p += kSumRuns) sum += from[std::int64_t{p} * width + column];
+  sums[run][at] = sum;
+  __syncthreads();
+  if (run != 0) return;
+  float total = 0.0F;
+#pragma unroll
+  for (int r = 0; r < kSumRuns; ++r) total += sums[r][at];
+  dscale[column] = total;
+}
+
+// Calls launch with the shape for rows of `width`.
+template <typename Launch>
+void with_shape(int width, Launch&& launch) {
+  PL_CHECK(width > 0 && width % kVector == 0 && width <= kMaxNormWidth,
+           "the width of a norm is a multiple of 8, at most 8192");
+  if (width <= NormShape<32, 1>::kMaxWidth) return launch(NormShape<32, 1>{});
+  if (width <= NormShape<32, 2>::kMaxWidth) return launch(NormShape<32, 2>{});
+  if (width <= NormShape<128, 1>::kMaxWidth) return launch(NormShape<128, 1>{});
+  if (width <= NormShape<256, 2>::kMaxWidth) return launch(NormShape<256, 2>{});
+  launch(NormShape<256, 4>{});
+}
+
+cudaStream_t raw(const device::Stream& s) { return static_cast<cudaStream_t>(s.handle()); }
 
 }  // namespace
 
+void sum_norm_partials(const device::Stream& stream, int partials, int width, const float* from,
+                       float* dscale) {
+  static_assert(kSumColumns == kVector, "widths are multiples of it");
+  partials_kernel<<<static_cast<unsigned>(width / kSumColumns), kNormThreads, 0, raw(stream)>>>(
+      partials, width, from, dscale);
+  device::launched("norm_partials", stream);
+}
+
 template <typename T>
 void rms_norm_cuda(const device::Stream& stream, const RmsNormCudaArgs<T>& args) {
-  check(args.rows, args.width);
-  if (args.rows == 0) return;
-  const auto blocks = static_cast<unsigned>((args.rows + kNormWarps - 1) / kNormWarps);
-  rms_norm_kernel<T>
-      <<<blocks, kNormWarps * kWarp, 0, static_cast<cudaStream_t>(stream.handle())>>>(args);
-  device::launched("rms_norm", stream);
+  with_shape(args.width, [&](auto shape) {
+    using Shape = decltype(shape);
+    if (args.rows == 0) return;
+    const auto blocks = static_cast<unsigned>((args.rows + Shape::kRows - 1) / Shape::kRows);
+    norm_kernel<T, Shape><<<blocks, kNormThreads, 0, raw(stream)>>>(args);
+    device::launched("rms_norm", stream);
+  });
 }
 
 template <typename T>
 void rms_norm_grad_cuda(const device::Stream& stream, const RmsNormGradCudaArgs<T>& args) {
-  check(args.rows, args.width);
-  launch_norm_grad(stream, args.rows, RmsNormSource<T>{args, args.scale, args.inv_rms, args.width},
-                   kNormPartials, args.partials, args.dscale, "rms_norm_grad");
+  with_shape(args.width, [&](auto shape) {
+    using Shape = decltype(shape);
+    const int blocks = norm_grad_blocks<T, Shape>(args.rows);
+    if (blocks > 0) {
+      norm_grad_kernel<T, Shape>
+          <<<static_cast<unsigned>(blocks), kNormThreads, 0, raw(stream)>>>(args);
+      device::launched("rms_norm_grad", stream);
+    }
+    sum_norm_partials(stream, blocks, args.width, args.partials, args.dscale);
+  });
 }
 
 template void rms_norm_cuda(const device::Stream&, const RmsNormCudaArgs<float>&);
