@@ -7,13 +7,18 @@ source "$(dirname "$0")/env.sh"
 source tools/versions.env
 
 packages=$PACELINE_APT
+python_checks=""
 case "${1:-}" in
   "") ;;
-  --checks) packages+=" $PACELINE_APT_CHECKS" ;;
+  --checks)
+    packages+=" $PACELINE_APT_CHECKS"
+    python_checks=$PACELINE_PYTHON_CHECKS
+    ;;
   *) die "usage: tools/setup.sh [--checks]" ;;
 esac
 readonly venv=.venv
 readonly stamp=$venv/.paceline-setup
+readonly checks_stamp=$venv/.paceline-setup-checks
 readonly log=build/logs/setup.log
 
 missing_packages() {
@@ -111,6 +116,19 @@ install_wheels() {
   echo "$wanted" >$stamp
 }
 
+# What the tests read our files with.
+install_python_checks() {
+  [ -n "$python_checks" ] || return 0
+  if [ -e $checks_stamp ] && [ "$(cat $checks_stamp)" = "$python_checks" ]; then return; fi
+  echo "Installing into $venv: $python_checks"
+  local package
+  for package in $python_checks; do
+    pip_install "--no-deps --only-binary=:all:" "$package"
+  done
+  echo "$python_checks" >$checks_stamp
+}
+
 mkdir -p "$(dirname "$log")"
 install_packages
 install_wheels
+install_python_checks

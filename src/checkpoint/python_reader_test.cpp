@@ -1,4 +1,5 @@
-// The safetensors library of Python reads what is written here. Skipped where it is not installed.
+// The safetensors library of Python reads what is written here. `make setup` installs it; skipped
+// where it is not.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -34,10 +35,11 @@ with safe_open(path, framework="numpy") as f:
 
 TEST(PythonReader, ReadsOurFiles) {
   const char* chosen = std::getenv("PACELINE_PYTHON");
-  const std::string python = chosen != nullptr ? chosen : "python3";
+  const std::string python = chosen != nullptr ? chosen : PACELINE_VENV "/bin/python";
   if (std::system((python + " -c 'import numpy, safetensors' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python
-                 << " has no numpy and safetensors (PACELINE_PYTHON names another Python)";
+    GTEST_SKIP()
+        << python
+        << " has no numpy and safetensors (make setup, or PACELINE_PYTHON names one that has)";
   }
   const TempDir dir;
   std::vector<float> weight(15);
