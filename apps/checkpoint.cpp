@@ -63,6 +63,7 @@ void add_checkpoint(CLI::App& app, Command& chosen) {
   add_checkpoint_list(*command, chosen);
   add_checkpoint_show(*command, chosen);
   add_checkpoint_verify(*command, chosen);
+  add_checkpoint_diff(*command, chosen);
 }
 
 }  // namespace paceline::app

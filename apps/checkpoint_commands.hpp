@@ -21,6 +21,7 @@ inline constexpr const char* kCheckpointHelp =
 void add_checkpoint_list(CLI::App& checkpoint, Command& chosen);
 void add_checkpoint_verify(CLI::App& checkpoint, Command& chosen);
 void add_checkpoint_show(CLI::App& checkpoint, Command& chosen);
+void add_checkpoint_diff(CLI::App& checkpoint, Command& chosen);
 
 std::string hex_text(std::uint64_t value);
 // Step, path, bytes, age_s, complete, why, base_step.

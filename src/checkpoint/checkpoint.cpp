@@ -44,7 +44,7 @@ Result<Info> look_with(Restoration& reading, const fs::path& checkpoint, bool de
 
 class Keep : public Receiver {
  public:
-  explicit Keep(Loaded& loaded) : loaded_(loaded) {}
+  explicit Keep(Loaded& loaded, const Wanted& wanted = {}) : loaded_(loaded), wanted_(wanted) {}
 
   // A checkpoint is begun anew.
   Result<void> state(const nlohmann::json&, const fs::path&) override {
@@ -55,6 +55,7 @@ class Keep : public Receiver {
   }
   Result<std::optional<std::span<std::byte>>> tensor(Part part, const TensorInfo& info,
                                                      const fs::path& from) override {
+    if (wanted_ && !wanted_(part, info)) return std::optional<std::span<std::byte>>();
     auto& all = part == Part::kModel       ? loaded_.model
                 : part == Part::kOptimizer ? loaded_.optimizer
                                            : loaded_.tables;
@@ -71,6 +72,7 @@ class Keep : public Receiver {
 
  private:
   Loaded& loaded_;
+  const Wanted wanted_;
 };
 
 Result<Loaded> loaded_from(Result<Restored> restored, Loaded loaded) {
@@ -158,9 +160,11 @@ Result<Description> describe(const fs::path& checkpoint) {
   return all;
 }
 
-Result<Loaded> load(const fs::path& checkpoint) {
+Result<Loaded> load(const fs::path& checkpoint) { return load(checkpoint, {}); }
+
+Result<Loaded> load(const fs::path& checkpoint, const Wanted& wanted) {
   Loaded loaded;
-  Keep keep(loaded);
+  Keep keep(loaded, wanted);
   auto restored = restore(checkpoint, keep);
   return loaded_from(std::move(restored), std::move(loaded));
 }

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -209,6 +210,9 @@ Result<Restored> restore(const std::filesystem::path& checkpoint, Receiver& rece
 // The same into memory of its own.
 Result<Loaded> load_newest(const std::filesystem::path& dir);
 Result<Loaded> load(const std::filesystem::path& checkpoint);
+// Only the tensors that are wanted; every byte is verified.
+using Wanted = std::function<bool(Part part, const TensorInfo& tensor)>;
+Result<Loaded> load(const std::filesystem::path& checkpoint, const Wanted& wanted);
 
 struct Retention {
   int keep_last = 3;            // newest complete ones, >= 1

@@ -98,6 +98,7 @@ TEST(Usage, CommandsAndOptions) {
                                                   {"checkpoint"},
                                                   {"checkpoint", "list"},
                                                   {"checkpoint", "show"},
+                                                  {"checkpoint", "diff"},
                                                   {"checkpoint", "verify"},
                                                   {"data"},
                                                   {"data", "import"},

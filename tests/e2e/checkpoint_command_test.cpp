@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint.hpp"
 #include "e2e/support.hpp"
 
 namespace paceline::e2e {
@@ -16,11 +19,20 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr data::testing::ImpressionOptions kSmall{.rows = 150, .files = 3, .row_group_rows = 16};
 
 std::string step_dir(const std::string& run_dir, int step) {
   return fmt::format("{}/checkpoints/step_{:012}", run_dir, step);
+}
+
+const checkpoint::Tensor& table_of(const checkpoint::Loaded& loaded) {
+  for (const auto& t : loaded.tables) {
+    if (t.name == "table.rows") return t;
+  }
+  PL_CHECK(false, "a table");
+  return loaded.tables.front();
 }
 
 // With --json behind the arguments; the exit code has to be `code`.
@@ -171,6 +183,87 @@ TEST_F(CheckpointCommand, ShowTellsWhatIsInside) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("final_norm.scale F32 [16]"), HasSubstr("MANIFEST.json"),
                            HasSubstr("began with the weights of"),
                            HasSubstr("the others are in step 2"), HasSubstr("position     epoch")));
+}
+
+TEST_F(CheckpointCommand, DiffNamesTensorsAndByHowMuch) {
+  const std::string parent = w->run_dir("parent"), child = w->run_dir("child");
+  const auto same = json_of({"checkpoint", "diff", parent + "@8", step_dir(parent, 8)});
+  EXPECT_EQ(same.at("equal"), true);
+  EXPECT_GT(same.at("tensors"), 10);
+  EXPECT_TRUE(same.at("differences").empty());
+
+  // A difference together with its base is what was trained: the same steps saved in full.
+  train("plain", {"train.init_from=" + step_dir(parent, 8), "train.max_steps=7"});
+  const Output o = run({"checkpoint", "diff", child + "@7", w->run_dir("plain")});
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("all equal"),
+                           HasSubstr("config checkpoint.table_deltas: 5 in A, 0 in B")));
+
+  // One value of one tensor, as the other library of the format would see it.
+  const auto a = checkpoint::load(step_dir(parent, 8)), b = checkpoint::load(step_dir(parent, 12));
+  ASSERT_TRUE(a.ok() && b.ok());
+  const auto json = json_of({"checkpoint", "diff", parent + "@8", parent + "@12"}, 1);
+  EXPECT_EQ(json.at("a").at("step"), 8);
+  EXPECT_EQ(json.at("b").at("step"), 12);
+  bool found = false;
+  for (const auto& d : json.at("differences")) {
+    if (d.at("name") != "table.rows") continue;
+    found = true;
+    const auto *x = reinterpret_cast<const float*>(table_of(*a).bytes.data()),
+               *y = reinterpret_cast<const float*>(table_of(*b).bytes.data());
+    const std::size_t n = table_of(*a).bytes.size_bytes() / sizeof(float);
+    std::size_t differing = 0;
+    double most = 0.0, most_relative = 0.0;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (x[i] == y[i]) continue;
+      ++differing;
+      const double u = static_cast<double>(x[i]), v = static_cast<double>(y[i]);
+      most = std::max(most, std::abs(u - v));
+      most_relative = std::max(most_relative, std::abs(u - v) / std::max(std::abs(u), std::abs(v)));
+    }
+    EXPECT_EQ(d.at("elements"), n);
+    EXPECT_EQ(d.at("differing"), differing);
+    EXPECT_EQ(d.at("max_abs"), most);
+    EXPECT_EQ(d.at("max_rel"), most_relative);
+    EXPECT_EQ(d.at("at").size(), 2U);
+  }
+  EXPECT_TRUE(found) << json.dump(1);
+}
+
+TEST_F(CheckpointCommand, DiffTellsOtherShapesAndMissingTensors) {
+  train("wider", {"model.ffn=48", "train.max_steps=1"});
+  train("deeper", {"model.layers=3", "train.max_steps=1"});
+  const std::string parent = w->run_dir("parent");
+  const Output wider = run({"checkpoint", "diff", parent, w->run_dir("wider"), "--weights"});
+  EXPECT_EQ(wider.exit_code, 1) << wider.err;
+  EXPECT_THAT(wider.out,
+              AllOf(HasSubstr("blocks.0.mlp.down.weight: F32 [16, 32] in A, F32 [16, 48] in B"),
+                    HasSubstr("config model.ffn: 32 in A, 48 in B"), Not(HasSubstr("adam."))));
+  bool only = false;
+  const auto deeper = json_of({"checkpoint", "diff", w->run_dir("deeper"), parent}, 1);
+  for (const auto& d : deeper.at("differences")) {
+    if (d.at("name") != "adam.v.blocks.2.mlp.up.weight") continue;
+    EXPECT_EQ(d.at("what"), "only_in_a");
+    EXPECT_TRUE(d.at("b").is_null());
+    only = true;
+  }
+  EXPECT_TRUE(only);
+}
+
+// An error is not "they differ".
+TEST_F(CheckpointCommand, DiffReadsEveryByte) {
+  const std::string copy = copy_of("parent");
+  const std::string file = step_dir(copy, 12) + "/model.safetensors";
+  std::string bytes = read_text(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_text(file, bytes);
+  expect_refused({"checkpoint", "diff", copy, w->run_dir("parent")}, 2,
+                 "model.safetensors has hash");
+  expect_refused({"checkpoint", "diff", file, w->run_dir("parent") + "@13"}, 2, "it has: 4, 8, 12");
+  write_text(w->file("cut.safetensors"), bytes.substr(0, 100));
+  expect_refused({"checkpoint", "diff", w->file("cut.safetensors"), copy}, 2, "cut.safetensors");
+  expect_refused({"checkpoint", "diff", w->file("none.safetensors"), copy}, 2, "none.safetensors");
+  EXPECT_EQ(run({"checkpoint", "diff", copy}).exit_code, 2);
 }
 
 TEST_F(CheckpointCommand, BadNamesAreRefused) {
