@@ -25,6 +25,16 @@ class GpuTest : public ::testing::Test {
   }
 };
 
+// For EXPECT_DEATH: the statement runs in a program of its own, since what is forked from one that
+// uses the GPU cannot.
+class GpuDeathTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    GpuTest::SetUp();
+  }
+};
+
 // An array on the GPU with `kGuard` bytes of a pattern on both sides.
 template <typename T>
 class DeviceArray {

@@ -319,7 +319,7 @@ TYPED_TEST(GpuRankerAttentionLaws, HugeLogitsStayFinite) {
     for (const float x : *v) ASSERT_TRUE(std::isfinite(x));
 }
 
-using GpuRankerAttentionDeathTest = device::testing::GpuTest;
+using GpuRankerAttentionDeathTest = device::testing::GpuDeathTest;
 TEST_F(GpuRankerAttentionDeathTest, ImpossibleShapesAbort) {
   EXPECT_DEATH(AttentionProblem<BFloat16>({"dim", {{1, 1}}, 2, 1, 72}).run(), "64 or 128");
   EXPECT_DEATH(AttentionProblem<float>({"dim", {{1, 1}}, 2, 1, 136}).run(), "up to 128");

@@ -7,18 +7,21 @@ namespace paceline::ops {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
 
-// One thread, one vector of a row.
-template <typename T>
+// One warp, one row, of `chunks` 16-byte pieces; bits are copied as they are.
 __global__ void __launch_bounds__(kThreads)
-    gather_kernel(std::int64_t vectors, int per_row, const std::int32_t* index, const T* in,
-                  T* out) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= vectors) return;
-  const std::int32_t from = index[i / per_row];
-  float v[kVector] = {};
-  if (from >= 0) load8(in + (std::int64_t{from} * per_row + i % per_row) * kVector, v);
-  store8(out + i * kVector, v);
+    gather_kernel(std::int64_t n, int chunks, const std::int32_t* index,
+                  const uint4* __restrict__ in, uint4* __restrict__ out) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (row >= n) return;
+  const std::int64_t from = index[row];
+#pragma unroll 4
+  for (int c = static_cast<int>(threadIdx.x) % kWarp; c < chunks; c += kWarp) {
+    uint4 bits = make_uint4(0, 0, 0, 0);
+    if (from >= 0) bits = in[from * chunks + c];
+    out[row * chunks + c] = bits;
+  }
 }
 
 }  // namespace
@@ -26,13 +29,12 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 void gather_rows_cuda(const device::Stream& stream, std::int64_t n, int width,
                       const std::int32_t* index, const T* in, T* out) {
-  PL_CHECK(width > 0 && width % kVector == 0, "whole vectors");
-  if (n == 0) return;
-  const int per_row = width / kVector;
-  const std::int64_t vectors = n * per_row;
-  const auto blocks = static_cast<unsigned>((vectors + kThreads - 1) / kThreads);
-  gather_kernel<T><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.handle())>>>(
-      vectors, per_row, index, in, out);
+  PL_CHECK(width >= 0 && width % kVector == 0, "gathered rows have a multiple of 8 columns");
+  if (n == 0 || width == 0) return;
+  const int chunks = width * static_cast<int>(sizeof(T)) / static_cast<int>(sizeof(uint4));
+  const auto blocks = static_cast<unsigned>((n + kWarps - 1) / kWarps);
+  gather_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.handle())>>>(
+      n, chunks, index, reinterpret_cast<const uint4*>(in), reinterpret_cast<uint4*>(out));
   device::launched("gather_rows", stream);
 }
 
