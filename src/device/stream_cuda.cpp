@@ -11,11 +11,15 @@
 namespace paceline::device {
 namespace {
 
-// The kernels that this thread launched last, newest at `count - 1`.
+// The kernels that this thread launched last, newest at `count - 1`. A stream may be gone by the
+// time its name is printed, so the name is copied.
+struct Launch {
+  const char* kernel = nullptr;
+  std::array<char, 32> stream{};
+};
 struct Launches {
   static constexpr std::size_t kKept = 16;
-  std::array<const char*, kKept> names{};
-  std::array<const Stream*, kKept> streams{};
+  std::array<Launch, kKept> kept{};
   std::size_t count = 0;
 };
 thread_local Launches launches;
@@ -24,8 +28,8 @@ std::string last_launches() {
   std::string text;
   for (std::size_t i = 0; i < Launches::kKept && i < launches.count; ++i) {
     const std::size_t at = (launches.count - 1 - i) % Launches::kKept;
-    text += fmt::format("{}{} on {}", i == 0 ? "" : ", ", launches.names[at],
-                        launches.streams[at]->name());
+    const Launch& launch = launches.kept[at];
+    text += fmt::format("{}{} on {}", i == 0 ? "" : ", ", launch.kernel, launch.stream.data());
   }
   return text.empty() ? "none by this thread" : text;
 }
@@ -48,9 +52,10 @@ void check(int status, const char* what) {
 }
 
 void launched(const char* kernel, const Stream& stream) {
-  const std::size_t at = launches.count++ % Launches::kKept;
-  launches.names[at] = kernel;
-  launches.streams[at] = &stream;
+  Launch& launch = launches.kept[launches.count++ % Launches::kKept];
+  launch.kernel = kernel;
+  const std::size_t length = stream.name().copy(launch.stream.data(), launch.stream.size() - 1);
+  launch.stream[length] = '\0';
   if (const auto status = cudaGetLastError(); status != cudaSuccess) {
     fatal(status, fmt::format("the launch of {} on stream {}", kernel, stream.name()));
   }
