@@ -206,7 +206,7 @@ __device__ void combine_short(const LongRow& row, SumWriter<N>& out) {
 // By a block: each warp adds an equal run of parts, then the first adds the runs.
 template <int N>
 __device__ void combine_long(const LongRow& row, SumWriter<N>& out) {
-  __shared__ float runs[kCombineWarps][kWarp * N];
+  __shared__ __align__(16) float runs[kCombineWarps][kWarp * N];
   const int width = out.sums.width;
   const int run = (row.parts + kCombineWarps - 1) / kCombineWarps;
   const int first = min(warp_id() * run, row.parts);
@@ -266,10 +266,10 @@ __global__ void __launch_bounds__(kApplyWarps* kWarp)
   const int rows = *a.index.unique;
   const double lr = a.decision->table_lr;
   const int first = lane_id() * N;
-  for (int u = static_cast<int>(blockIdx.x) * kApplyWarps + warp_id(); u < rows;
-       u += static_cast<int>(gridDim.x) * kApplyWarps) {
+  for (std::int64_t u = std::int64_t{blockIdx.x} * kApplyWarps + warp_id(); u < rows;
+       u += std::int64_t{gridDim.x} * kApplyWarps) {
     const std::int64_t row = a.index.rows[u];
-    const float* gradient = a.sums.g + static_cast<std::int64_t>(u) * width;
+    const float* gradient = a.sums.g + u * width;
     Table* table = a.table + row * width;
     const float before = a.acc[row];
     Values<N> g0, x0;
