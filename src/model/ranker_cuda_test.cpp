@@ -65,14 +65,14 @@ struct GpuStep {
 template <typename T>
 class OnGpu {
  public:
-  OnGpu(const World& world, const TestWeights& weights)
+  OnGpu(const World& world, const TestWeights& weights, const ops::LinearAlgorithms& known = {})
       : world_(world),
         dense_(weights.dense),
         shadow_(ops::testing::all_as<T>(weights.dense)),
         table_(weights.table),
         d_dense_(std::vector<float>(weights.dense.size(), 0.0F)) {
     auto made =
-        RankerCuda<T>::create(world.config, *world.schema, world.limits, "test", 2, true, {});
+        RankerCuda<T>::create(world.config, *world.schema, world.limits, "test", 2, true, known);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().text());
     if (made) ranker_ = std::move(*made);
   }
@@ -214,6 +214,21 @@ TEST_P(GpuRanker, BitsDoNotDependOnWhatWasBefore) {
   EXPECT_TRUE(testing::same_bits(got.d_dense, want.d_dense));
   EXPECT_TRUE(testing::same_bits(got.d_table, want.d_table));
   EXPECT_EQ(got.loss, want.loss);
+}
+
+// The step that measures, later ones, and a process that is given what was kept.
+TEST_P(GpuRanker, MeasuringProductsChangesNoResult) {
+  OnGpu<BFloat16> first(world_, weights_);
+  first.ranker().set_tuning(4);
+  const GpuStep measured = first.run(batch_);
+  first.ranker().set_tuning(0);
+  OnGpu<BFloat16> resumed(world_, weights_, first.ranker().algorithms());
+  for (const GpuStep& later : {first.run(batch_), resumed.run(batch_)}) {
+    EXPECT_TRUE(testing::same_bits(later.logits, measured.logits));
+    EXPECT_TRUE(testing::same_bits(later.d_dense, measured.d_dense));
+    EXPECT_TRUE(testing::same_bits(later.d_table, measured.d_table));
+    EXPECT_EQ(later.loss, measured.loss);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuRanker, ::testing::ValuesIn(cases()),

@@ -142,9 +142,10 @@ void RankerCuda<T>::Impl::block_forward(const device::Stream& stream, const Weig
   ops::ranker_attention_cuda<T>(stream, attention(layer, slot));
   const T* residual = b.h;
   if (is_last(layer)) {
+    // h_out is free until the block's end.
     ops::gather_rows_cuda<T>(stream, sizes.capacity.candidates, config.width,
-                             act.token_of + first_row(schema.candidate_kind()), b.h, b.h_mid);
-    residual = b.h_mid;
+                             act.token_of + first_row(schema.candidate_kind()), b.h, b.h_out);
+    residual = b.h_out;
   }
   product(stream, products[l].out.forward,
           {b.o, weights.shadow + o.out, residual, b.h_mid, nullptr});

@@ -14,6 +14,7 @@ namespace paceline::ops {
 namespace {
 
 constexpr int kMeasuredRuns = 5;
+constexpr std::uint32_t kAlignment = 16;  // of every pointer, bytes
 
 void must(cublasStatus_t status, const char* what) {
   PL_CHECK(status == CUBLAS_STATUS_SUCCESS,
@@ -160,6 +161,12 @@ std::vector<cublasLtMatmulHeuristicResult_t> LinearCuda::Impl::candidates(const 
          "a choice of algorithms");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+  // The library would take 256 for granted.
+  for (const auto operand :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    set(operand, kAlignment);
+  }
   // Parts of a split sum are added from the scratch memory, in order; never in place.
   const std::uint32_t schemes =
       p.shape.split ? CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
@@ -202,7 +209,10 @@ cublasStatus_t LinearCuda::Impl::launch(const device::Stream& stream, Product& p
 // Milliseconds of the fastest run; below 0 when the algorithm does not run.
 float LinearCuda::Impl::measure(const device::Stream& stream, Product& p, const LinearPointers& at,
                                 const cublasLtMatmulAlgo_t& algorithm) const {
-  if (launch(stream, p, at, algorithm) != CUBLAS_STATUS_SUCCESS) return -1.0F;
+  if (launch(stream, p, at, algorithm) != CUBLAS_STATUS_SUCCESS) {
+    static_cast<void>(cudaGetLastError());  // else the next launch would be blamed
+    return -1.0F;
+  }
   float best = -1.0F;
   for (int i = 0; i < kMeasuredRuns; ++i) {
     device::Event begin(true), end(true);
@@ -252,6 +262,7 @@ void LinearCuda::tune(const device::Stream& stream, int product, const LinearPoi
                       int candidates) {
   Product& p = *impl_->products[static_cast<std::size_t>(product)];
   if (p.known) return;
+  PL_CHECK(at.addend == nullptr || at.addend != at.result, "a measured product adds to no result");
   float best = -1.0F;
   for (const auto& candidate : impl_->candidates(p, candidates)) {
     const float ms = impl_->measure(stream, p, at, candidate.algo);
@@ -265,6 +276,7 @@ void LinearCuda::tune(const device::Stream& stream, int product, const LinearPoi
 void LinearCuda::run(const device::Stream& stream, int product, const LinearPointers& at) {
   Product& p = *impl_->products[static_cast<std::size_t>(product)];
   must(impl_->launch(stream, p, at, p.algorithm), "a linear layer");
+  device::launched("linear", stream);
 }
 
 LinearAlgorithms LinearCuda::algorithms() const {

@@ -78,7 +78,7 @@ class LinearCuda {
   // one, else cuBLASLt's first choice. kUnavailable: cuBLASLt has none for the shape.
   Result<int> prepare(const LinearCudaShape& shape);
   // Measures up to `candidates` algorithms with these pointers and keeps the fastest; the result is
-  // overwritten. Nothing is done for a known algorithm. Blocks.
+  // overwritten, so it must not be the addend. Nothing is done for a known algorithm. Blocks.
   void tune(const device::Stream& stream, int product, const LinearPointers& at, int candidates);
   void run(const device::Stream& stream, int product, const LinearPointers& at);
 

@@ -236,6 +236,45 @@ TEST_F(GpuLinearAlgorithms, KeptOnesGiveTheSameBitsAgain) {
   }
 }
 
+TEST_F(GpuLinearAlgorithms, MeasuringLeavesTheAddendAlone) {
+  DeviceArray<std::byte> workspace(kWorkspace);
+  const device::Stream stream("test");
+  const DeviceArray<BFloat16> x(all_as<BFloat16>(normal_values(8192 * 256, 1)));
+  const DeviceArray<BFloat16> dy(all_as<BFloat16>(normal_values(8192 * 128, 2)));
+  const DeviceArray<float> base(normal_values(256 * 128, 3)), dw(std::size_t{256 * 128});
+  auto adding = shape();
+  adding.add = true;
+  LinearCuda linear("test", workspace.data(), kWorkspace, {});
+  const auto product = linear.prepare(adding);
+  ASSERT_TRUE(product);
+  const LinearPointers at{x.data(), dy.data(), base.data(), dw.data(), nullptr};
+  linear.tune(stream, *product, at, 4);
+  linear.run(stream, *product, at);
+  stream.synchronize();
+  const auto first = dw.read();
+  linear.run(stream, *product, at);
+  stream.synchronize();
+  EXPECT_EQ(dw.read(), first);
+  EXPECT_EQ(base.read(), normal_values(256 * 128, 3));
+}
+
+using GpuLinearDeathTest = device::testing::GpuDeathTest;
+TEST_F(GpuLinearDeathTest, AMeasuredProductDoesNotAddToItsResult) {
+  const auto tune = [] {
+    DeviceArray<std::byte> workspace(kWorkspace);
+    const DeviceArray<float> a(std::size_t{64});
+    LinearCuda linear("test", workspace.data(), kWorkspace, {});
+    LinearCudaShape s;
+    s.rows = s.in = s.out = s.x_stride = s.y_stride = 8;
+    s.type = s.result = LinearType::kFloat;
+    s.add = true;
+    const auto product = linear.prepare(s);
+    const device::Stream stream("test");
+    linear.tune(stream, *product, {a.data(), a.data(), a.data(), a.data(), nullptr}, 2);
+  };
+  EXPECT_DEATH(tune(), "adds to no result");
+}
+
 TEST_F(GpuLinearAlgorithms, ThoseOfAnotherDeviceAreNotUsedAndBrokenOnesRefused) {
   DeviceArray<std::byte> workspace(kWorkspace);
   LinearCuda first("test", workspace.data(), kWorkspace, {});
