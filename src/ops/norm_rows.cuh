@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "core/error.hpp"
 #include "device/stream.hpp"
 #include "ops/rms_norm/rms_norm_cuda.hpp"
 #include "ops/vectors.cuh"
@@ -21,6 +22,29 @@ struct NormShape {
   static constexpr int kRows = kNormThreads / Lanes;  // of a block at a time
   static constexpr int kMaxWidth = Lanes * Vectors * kVector;
 };
+
+// Where a thread's vectors lie in a row.
+template <typename Shape>
+struct NormColumns {
+  int at[Shape::kVectors];
+  __device__ NormColumns() {
+    const int lane = static_cast<int>(threadIdx.x) % Shape::kLanes;
+#pragma unroll
+    for (int v = 0; v < Shape::kVectors; ++v) at[v] = (v * Shape::kLanes + lane) * kVector;
+  }
+};
+
+// Calls launch with the shape for rows of `width`.
+template <typename Launch>
+void with_norm_shape(int width, Launch&& launch) {
+  PL_CHECK(width > 0 && width % kVector == 0 && width <= kMaxNormWidth,
+           "the width of a norm is a multiple of 8, at most 8192");
+  if (width <= NormShape<32, 1>::kMaxWidth) return launch(NormShape<32, 1>{});
+  if (width <= NormShape<32, 2>::kMaxWidth) return launch(NormShape<32, 2>{});
+  if (width <= NormShape<128, 1>::kMaxWidth) return launch(NormShape<128, 1>{});
+  if (width <= NormShape<256, 2>::kMaxWidth) return launch(NormShape<256, 2>{});
+  launch(NormShape<256, 4>{});
+}
 
 // Blocks of the gradient: all of them run at once on the 132 multiprocessors of an H100 or H200, as
 // many on each as the registers of a row allow without spilling; a last wave of a few blocks would

@@ -1,26 +1,14 @@
 #include "ops/rms_norm/rms_norm_cuda.hpp"
 
-#include "core/error.hpp"
 #include "ops/norm_rows.cuh"
 
 namespace paceline::ops {
 namespace {
 
-// Where a thread's vectors lie in a row.
-template <typename Shape>
-struct Columns {
-  int at[Shape::kVectors];
-  __device__ Columns() {
-    const int lane = static_cast<int>(threadIdx.x) % Shape::kLanes;
-#pragma unroll
-    for (int v = 0; v < Shape::kVectors; ++v) at[v] = (v * Shape::kLanes + lane) * kVector;
-  }
-};
-
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(kNormThreads)
     norm_kernel(const __grid_constant__ RmsNormCudaArgs<T> a) {
-  const Columns<Shape> columns;
+  const NormColumns<Shape> columns;
   const std::int64_t row =
       std::int64_t{blockIdx.x} * Shape::kRows + threadIdx.x / unsigned{Shape::kLanes};
   const bool here = row < a.rows;
@@ -65,7 +53,7 @@ __device__ void add8(const T* p, std::int64_t at, float (&v)[kVector]) {
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(kNormThreads, kNormBlocks<T, Shape>)
     norm_grad_kernel(const __grid_constant__ RmsNormGradCudaArgs<T> a) {
-  const Columns<Shape> columns;
+  const NormColumns<Shape> columns;
   float sums[Shape::kVectors][kVector] = {};
   for (std::int64_t first = std::int64_t{blockIdx.x} * Shape::kRows; first < a.rows;
        first += std::int64_t{gridDim.x} * Shape::kRows) {
@@ -146,18 +134,6 @@ __global__ void __launch_bounds__(kNormThreads)
   dscale[column] = total;
 }
 
-// Calls launch with the shape for rows of `width`.
-template <typename Launch>
-void with_shape(int width, Launch&& launch) {
-  PL_CHECK(width > 0 && width % kVector == 0 && width <= kMaxNormWidth,
-           "the width of a norm is a multiple of 8, at most 8192");
-  if (width <= NormShape<32, 1>::kMaxWidth) return launch(NormShape<32, 1>{});
-  if (width <= NormShape<32, 2>::kMaxWidth) return launch(NormShape<32, 2>{});
-  if (width <= NormShape<128, 1>::kMaxWidth) return launch(NormShape<128, 1>{});
-  if (width <= NormShape<256, 2>::kMaxWidth) return launch(NormShape<256, 2>{});
-  launch(NormShape<256, 4>{});
-}
-
 cudaStream_t raw(const device::Stream& s) { return static_cast<cudaStream_t>(s.handle()); }
 
 }  // namespace
@@ -172,7 +148,7 @@ void sum_norm_partials(const device::Stream& stream, int partials, int width, co
 
 template <typename T>
 void rms_norm_cuda(const device::Stream& stream, const RmsNormCudaArgs<T>& args) {
-  with_shape(args.width, [&](auto shape) {
+  with_norm_shape(args.width, [&](auto shape) {
     using Shape = decltype(shape);
     if (args.rows == 0) return;
     const auto blocks = static_cast<unsigned>((args.rows + Shape::kRows - 1) / Shape::kRows);
@@ -183,7 +159,7 @@ void rms_norm_cuda(const device::Stream& stream, const RmsNormCudaArgs<T>& args)
 
 template <typename T>
 void rms_norm_grad_cuda(const device::Stream& stream, const RmsNormGradCudaArgs<T>& args) {
-  with_shape(args.width, [&](auto shape) {
+  with_norm_shape(args.width, [&](auto shape) {
     using Shape = decltype(shape);
     const int blocks = norm_grad_blocks<T, Shape>(args.rows);
     if (blocks > 0) {

@@ -2,19 +2,16 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "core/error.hpp"
+#include "ops/norm_rows.cuh"
 #include "ops/token_build/token_build_cuda.hpp"
-#include "ops/vectors.cuh"
 
 namespace paceline::ops {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarps = 4;               // of a block of the assembly
-constexpr int kStep = kWarp * kVector;  // columns of a warp's access
-constexpr int kCopies = 4;              // 16-byte pieces that a thread copies
+constexpr int kCopies = 4;  // 16-byte pieces that a thread copies
 
 // The example of a token: the last with cu[example] <= token.
 __device__ int example_of(const std::int32_t* cu, int examples, int token) {
@@ -77,37 +74,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One warp per row; a lane holds up to `Vectors` groups of eight values.
-template <typename T, int Vectors>
-__global__ void __launch_bounds__(kWarps* kWarp)
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(kNormThreads)
     assemble_kernel(const __grid_constant__ TokenAssembleCudaArgs<T> a) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const NormColumns<Shape> columns;
   const std::int64_t row =
-      static_cast<std::int64_t>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
-  if (row >= a.rows) return;
-  const std::int64_t source = a.source[row];
-  float x[Vectors][kVector] = {};
+      std::int64_t{blockIdx.x} * Shape::kRows + threadIdx.x / unsigned{Shape::kLanes};
+  const bool here = row < a.rows;
+  const std::int64_t source = here ? a.source[row] : -1;
+  float x[Shape::kVectors][kVector] = {};
   float squares = 0.0F;
 #pragma unroll
-  for (int v = 0; v < Vectors; ++v) {
-    const int at = v * kStep + lane * kVector;
-    if (at >= a.width) break;
-    if (source >= 0) load8(a.kind_rows + source * a.width + at, x[v]);
-    store8(a.h + row * a.width + at, x[v]);
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) squares = fmaf(x[v][i], x[v][i], squares);
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    if (source < 0 || columns.at[v] >= a.width) continue;
+    load8(a.kind_rows + source * a.width + columns.at[v], x[v]);
   }
-  const float r = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(a.width) + a.eps);
-  if (lane == 0) a.inv_rms[row] = r;
 #pragma unroll
-  for (int v = 0; v < Vectors; ++v) {
-    const int at = v * kStep + lane * kVector;
-    if (at >= a.width) break;
-    float y[kVector];
-    load8(a.scale + at, y);
+  for (int v = 0; v < Shape::kVectors; ++v) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) y[i] *= x[v][i] * r;
-    store8(a.norm + row * a.width + at, y);
+    for (int k = 0; k < kVector; ++k) squares = fmaf(x[v][k], x[v][k], squares);
+  }
+  const float mean = row_sum<Shape>(squares) / static_cast<float>(a.width);
+  if (!here) return;
+  const float inv = 1.0F / sqrtf(mean + a.eps);
+  if (threadIdx.x % Shape::kLanes == 0) a.inv_rms[row] = inv;
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) {
+    if (columns.at[v] >= a.width) continue;
+    store8(a.h + row * a.width + columns.at[v], x[v]);
+    float scale[kVector];
+    load8(a.scale + columns.at[v], scale);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) x[v][k] = x[v][k] * inv * scale[k];
+    store8(a.norm + row * a.width + columns.at[v], x[v]);
   }
 }
 
@@ -135,19 +134,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls f with the number of groups of eight that a lane holds as a constant.
-template <typename F>
-void with_vectors(int width, F&& f) {
-  PL_CHECK(width > 0 && width % kVector == 0 && width <= 32 * kStep,
-           "widths are multiples of 8 up to 8192");
-  const int vectors = (width + kStep - 1) / kStep;
-  if (vectors <= 1) return f(std::integral_constant<int, 1>{});
-  if (vectors <= 2) return f(std::integral_constant<int, 2>{});
-  if (vectors <= 4) return f(std::integral_constant<int, 4>{});
-  if (vectors <= 10) return f(std::integral_constant<int, 10>{});
-  f(std::integral_constant<int, 32>{});
-}
-
 unsigned blocks_of(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
@@ -165,12 +151,13 @@ void token_order_cuda(const device::Stream& stream, const TokenOrderCudaArgs& ar
 
 template <typename T>
 void token_assemble_cuda(const device::Stream& stream, const TokenAssembleCudaArgs<T>& args) {
-  if (args.rows == 0) return;
-  with_vectors(args.width, [&](auto vectors) {
-    assemble_kernel<T, vectors()>
-        <<<blocks_of(args.rows, kWarps), kWarps * kWarp, 0, raw(stream)>>>(args);
+  with_norm_shape(args.width, [&](auto shape) {
+    using Shape = decltype(shape);
+    if (args.rows == 0) return;
+    assemble_kernel<T, Shape>
+        <<<blocks_of(args.rows, Shape::kRows), kNormThreads, 0, raw(stream)>>>(args);
+    device::launched("token_assemble", stream);
   });
-  device::launched("token_assemble", stream);
 }
 
 template <typename T>
