@@ -218,15 +218,28 @@ struct Retention {
   int keep_last = 3;            // newest complete ones, >= 1
   std::int64_t keep_every = 0;  // > 0: the first complete one at or after each multiple stays too
 };
+// Steps that stay whatever the retention says, and why, in words.
+using KeptToo = std::map<std::int64_t, std::string>;
+struct Kept {
+  Info info;
+  std::string why;  // in words; one that is not complete is kept too
+};
+struct PrunePlan {
+  std::vector<Info> removed;                     // oldest first
+  std::vector<Kept> kept;                        // by step
+  std::vector<std::filesystem::path> leftovers;  // hidden, of saves interrupted or under way
+  std::uint64_t bytes = 0;                       // of removed and leftovers
+};
 struct Pruned {
   int checkpoints = 0, leftovers = 0;
   std::uint64_t bytes = 0;  // freed
 };
-// What prune() would remove, oldest first. A base stays as long as a difference to it.
-Result<std::vector<std::filesystem::path>> prunable(const std::filesystem::path& dir,
-                                                    const Retention& retention);
+// What prune() would do now. A base stays as long as a difference to it.
+Result<PrunePlan> plan_prune(const std::filesystem::path& dir, const Retention& retention,
+                             const KeptToo& too = {});
 // Removes those, and hidden leftovers of interrupted saves. Checkpoints set aside are kept.
-Result<Pruned> prune(const std::filesystem::path& dir, const Retention& retention);
+Result<Pruned> prune(const std::filesystem::path& dir, const Retention& retention,
+                     const KeptToo& too = {});
 // Removes leftovers alone: what saves of this directory's dead processes left behind.
 Result<Pruned> clean_leftovers(const std::filesystem::path& dir);
 

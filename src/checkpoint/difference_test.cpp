@@ -372,8 +372,15 @@ TEST(Retention, BasesOfKeptDifferencesStay) {
   put(dir.path(), 20);
   DeltaSample delta(30, base, {4});
   put_delta(dir.path(), delta);
-  const auto going = prunable(dir.path(), {.keep_last = 1});
-  EXPECT_THAT(*going, ElementsAre(dir / "step_000000000020"));
+  auto planned = plan_prune(dir.path(), {.keep_last = 1});
+  ASSERT_EQ(planned->removed.size(), 1U);
+  EXPECT_EQ(planned->removed[0].path, dir / "step_000000000020");
+  ASSERT_EQ(planned->kept.size(), 2U);
+  EXPECT_EQ(planned->kept[0].why, "base of step 30");
+  EXPECT_EQ(planned->kept[1].why, "keep_last = 1");
+  planned = plan_prune(dir.path(), {.keep_last = 1}, {{20, "because"}});
+  EXPECT_TRUE(planned->removed.empty());
+  EXPECT_EQ(planned->kept[1].why, "because");
   const auto pruned = prune(dir.path(), {.keep_last = 1});
   ASSERT_TRUE(pruned.ok());
   EXPECT_EQ(pruned->checkpoints, 1);

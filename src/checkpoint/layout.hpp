@@ -75,6 +75,6 @@ Result<Restored> restore_newest_with(FileOps& ops, const std::filesystem::path& 
                                      Receiver& receiver);
 Result<Loaded> load_newest_with(FileOps& ops, const std::filesystem::path& dir);
 Result<Pruned> prune_with(FileOps& ops, const std::filesystem::path& dir,
-                          const Retention& retention);
+                          const Retention& retention, const KeptToo& too = {});
 
 }  // namespace paceline::checkpoint

@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
-#include <system_error>
+#include <iterator>
+#include <map>
+#include <string>
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
@@ -12,42 +13,68 @@ namespace paceline::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-std::set<std::int64_t> kept_steps(const std::vector<Info>& complete, const Retention& retention) {
-  std::set<std::int64_t> kept;
+// The steps that stay, and why. `complete` is ascending.
+KeptToo kept_steps(const std::vector<Info>& complete, const Retention& retention,
+                   const KeptToo& too) {
+  KeptToo kept;
   const auto last = std::min(complete.size(), static_cast<std::size_t>(retention.keep_last));
   for (std::size_t i = complete.size() - last; i < complete.size(); ++i) {
-    kept.insert(complete[i].step);
+    kept.emplace(complete[i].step, fmt::format("keep_last = {}", retention.keep_last));
   }
   std::int64_t bucket = 0;
   for (const auto& info : complete) {
     if (retention.keep_every <= 0 || info.step / retention.keep_every <= bucket) continue;
     bucket = info.step / retention.keep_every;
-    kept.insert(info.step);
+    kept.emplace(info.step, fmt::format("keep_every = {}", retention.keep_every));
   }
+  kept.insert(too.begin(), too.end());
   for (const auto& info : complete) {
-    if (info.base && kept.contains(info.step)) kept.insert(info.base->step);
+    if (!info.base || !kept.contains(info.step)) continue;
+    kept.emplace(info.base->step, fmt::format("base of step {}", info.step));
   }
   return kept;
 }
 
-Result<std::vector<Info>> removable(FileOps& ops, const fs::path& dir, const Retention& retention) {
+Result<PrunePlan> plan(FileOps& ops, const fs::path& dir, const Retention& retention,
+                       const KeptToo& too) {
   PL_CHECK(retention.keep_last >= 1, "at least one checkpoint is kept");
   PL_TRY(auto infos, list_with(ops, dir, false));
-  std::erase_if(infos, [](const Info& i) { return !i.complete; });
-  const auto kept = kept_steps(infos, retention);
-  std::erase_if(infos, [&](const Info& i) { return kept.contains(i.step); });
-  return infos;
+  std::vector<Info> complete;
+  std::copy_if(infos.begin(), infos.end(), std::back_inserter(complete),
+               [](const Info& i) { return i.complete; });
+  const auto kept = kept_steps(complete, retention, too);
+  PrunePlan plan;
+  for (auto& info : infos) {
+    const auto it = kept.find(info.step);
+    if (!info.complete) {
+      std::string why = "not complete: " + info.why;
+      plan.kept.push_back({std::move(info), std::move(why)});
+    } else if (it != kept.end()) {
+      plan.kept.push_back({std::move(info), it->second});
+    } else {
+      plan.removed.push_back(std::move(info));
+    }
+  }
+  return plan;
+}
+
+Result<std::vector<fs::path>> leftovers_of(FileOps& ops, const fs::path& dir) {
+  std::vector<fs::path> paths;
+  const auto names = ops.list_directory(dir);
+  if (!names && names.error().code() == Code::kNotFound) return paths;
+  if (!names) return Error(names.error());
+  for (const auto& name : *names) {
+    if (is_leftover(name)) paths.push_back(dir / name);
+  }
+  return paths;
 }
 
 Result<Pruned> remove_leftovers(FileOps& ops, const fs::path& dir) {
   Pruned pruned;
-  const auto names = ops.list_directory(dir);
-  if (!names && names.error().code() == Code::kNotFound) return pruned;
-  if (!names) return Error(names.error());
-  for (const auto& name : *names) {
-    if (!is_leftover(name)) continue;
-    const auto bytes = bytes_below(dir / name);
-    PL_TRY_VOID(ops.remove_all(dir / name));
+  PL_TRY(const auto leftovers, leftovers_of(ops, dir));
+  for (const auto& path : leftovers) {
+    const auto bytes = bytes_below(path);
+    PL_TRY_VOID(ops.remove_all(path));
     ++pruned.leftovers;
     pruned.bytes += bytes;
   }
@@ -57,15 +84,18 @@ Result<Pruned> remove_leftovers(FileOps& ops, const fs::path& dir) {
 
 }  // namespace
 
-Result<std::vector<fs::path>> prunable(const fs::path& dir, const Retention& retention) {
-  PL_TRY(const auto infos, removable(posix_file_ops(), dir, retention));
-  std::vector<fs::path> paths;
-  for (const auto& info : infos) paths.push_back(info.path);
-  return paths;
+Result<PrunePlan> plan_prune(const fs::path& dir, const Retention& retention, const KeptToo& too) {
+  PL_TRY(auto planned, plan(posix_file_ops(), dir, retention, too));
+  PL_TRY(planned.leftovers, leftovers_of(posix_file_ops(), dir));
+  for (const auto& info : planned.removed) planned.bytes += info.bytes;
+  for (const auto& path : planned.leftovers) planned.bytes += bytes_below(path);
+  return planned;
 }
 
-Result<Pruned> prune_with(FileOps& ops, const fs::path& dir, const Retention& retention) {
-  PL_TRY(auto infos, removable(ops, dir, retention));
+Result<Pruned> prune_with(FileOps& ops, const fs::path& dir, const Retention& retention,
+                          const KeptToo& too) {
+  PL_TRY(auto planned, plan(ops, dir, retention, too));
+  auto& infos = planned.removed;
   // Hidden by a rename first, so that a kill leaves no half of a published checkpoint; newest
   // first, so that it leaves no difference without its base.
   std::reverse(infos.begin(), infos.end());
@@ -79,8 +109,8 @@ Result<Pruned> prune_with(FileOps& ops, const fs::path& dir, const Retention& re
   return pruned;
 }
 
-Result<Pruned> prune(const fs::path& dir, const Retention& retention) {
-  return prune_with(posix_file_ops(), dir, retention);
+Result<Pruned> prune(const fs::path& dir, const Retention& retention, const KeptToo& too) {
+  return prune_with(posix_file_ops(), dir, retention, too);
 }
 
 Result<Pruned> clean_leftovers(const fs::path& dir) {

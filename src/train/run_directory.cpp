@@ -42,8 +42,9 @@ Result<int> take_lock(const fs::path& dir) {
     ::close(lock);
     return Error(
         Code::kUnavailable,
-        fmt::format("{}: another process is training here; wait for it or use another directory",
-                    dir.string()));
+        fmt::format(
+            "{}: another process trains or prunes here; wait for it or use another directory",
+            dir.string()));
   }
   return lock;
 }

@@ -16,7 +16,7 @@ namespace paceline::train {
 class RunDirectory {
  public:
   // Creates the directory and takes its lock (released by the kernel when the process ends).
-  // kUnavailable when another process trains in it, kIo when it cannot be written.
+  // kUnavailable when another process has it, kIo when it cannot be written.
   static Result<RunDirectory> open(const std::filesystem::path& dir);
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&& other) noexcept;

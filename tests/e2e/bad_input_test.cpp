@@ -99,6 +99,7 @@ TEST(Usage, CommandsAndOptions) {
                                                   {"checkpoint", "list"},
                                                   {"checkpoint", "show"},
                                                   {"checkpoint", "diff"},
+                                                  {"checkpoint", "prune"},
                                                   {"checkpoint", "verify"},
                                                   {"data"},
                                                   {"data", "import"},
