@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <map>
 
 #include "checkpoint/checkpoint_testing.hpp"
@@ -83,12 +84,20 @@ bool crashes(int at, bool lose_power, Work work) {
   return WIFEXITED(status) && WEXITSTATUS(status) == kCrashed;
 }
 
-class Crash : public ::testing::TestWithParam<bool> {};
+class Crash : public ::testing::TestWithParam<bool> {
+ protected:
+  // `at`: operations that a crash came before.
+  static void tell(const char* what, int at) {
+    std::printf("%s%s: %d points, none torn\n", what, GetParam() ? ", unsynced bytes lost" : "",
+                at);
+  }
+};
 
 TEST_P(Crash, WhilePublishingLeavesTheOldOrTheNewState) {
   int old_states = 0, new_states = 0;
   bool crashed = true;
-  for (int at = 0; crashed; ++at) {
+  int at = 0;
+  for (; crashed; ++at) {
     SCOPED_TRACE("operation " + std::to_string(at));
     const TempDir dir;
     ASSERT_TRUE(publish(dir.path(), Sample(1).content).ok());
@@ -114,11 +123,13 @@ TEST_P(Crash, WhilePublishingLeavesTheOldOrTheNewState) {
   }
   EXPECT_GE(old_states, 20);
   EXPECT_GE(new_states, 3);
+  tell("process ended while publishing", at - 1);
 }
 
 TEST_P(Crash, WhilePublishingOverABrokenStep) {
   bool crashed = true;
-  for (int at = 0; crashed; ++at) {
+  int at = 0;
+  for (; crashed; ++at) {
     SCOPED_TRACE("operation " + std::to_string(at));
     const TempDir dir;
     ASSERT_TRUE(publish(dir.path(), Sample(1).content).ok());
@@ -134,11 +145,13 @@ TEST_P(Crash, WhilePublishingOverABrokenStep) {
     expect_sample(*loaded);
     EXPECT_TRUE(fs::exists(dir / "step_000000000002.corrupt-1"));
   }
+  tell("process ended while publishing over a broken step", at - 1);
 }
 
 TEST_P(Crash, WhilePruningKeepsTheNewest) {
   bool crashed = true;
-  for (int at = 0; crashed; ++at) {
+  int at = 0;
+  for (; crashed; ++at) {
     SCOPED_TRACE("operation " + std::to_string(at));
     const TempDir dir;
     for (const std::int64_t step : {1, 2, 3, 4}) {
@@ -154,11 +167,13 @@ TEST_P(Crash, WhilePruningKeepsTheNewest) {
     ASSERT_TRUE(prune(dir.path(), {2}).ok());
     EXPECT_THAT(names_in(dir.path()), ::testing::ElementsAre("latest", step_name(3), step_name(4)));
   }
+  tell("process ended while pruning", at - 1);
 }
 
 TEST_P(Crash, WhileSettingAside) {
   bool crashed = true;
-  for (int at = 0; crashed; ++at) {
+  int at = 0;
+  for (; crashed; ++at) {
     SCOPED_TRACE("operation " + std::to_string(at));
     const TempDir dir;
     for (const std::int64_t step : {1, 2, 3}) {
@@ -174,6 +189,7 @@ TEST_P(Crash, WhileSettingAside) {
     EXPECT_EQ(loaded->step, 1);
     expect_sample(*loaded);
   }
+  tell("process ended while setting aside", at - 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Process, Crash, ::testing::Values(false));

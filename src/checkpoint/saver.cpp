@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/saver_flow.hpp"
+#include "checkpoint/streaming_copy.hpp"
 
 namespace paceline::checkpoint {
 namespace {
@@ -37,7 +38,7 @@ void copy_dense(std::span<const TensorView> live, SnapshotBuffer& to) {
   check_like(live, to.views());
   for (std::size_t i = 0; i < live.size(); ++i) {
     if (live[i].bytes.empty()) continue;
-    std::memcpy(to.memory(i).data(), live[i].bytes.data(), live[i].bytes.size());
+    streaming_copy(to.memory(i).data(), live[i].bytes.data(), live[i].bytes.size());
   }
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <ctime>
 #include <new>
 #include <utility>
 
 #include "checkpoint/layout.hpp"
+#include "checkpoint/streaming_copy.hpp"
 #include "core/log.hpp"
 
 namespace paceline::checkpoint {
@@ -41,7 +41,7 @@ bool copy_blocks(std::span<const std::byte> from, std::span<std::byte> to,
   for (std::size_t at = 0; at < from.size(); at += kCopyBlockBytes) {
     if (stop.requested()) return false;
     const std::size_t n = std::min(kCopyBlockBytes, from.size() - at);
-    std::memcpy(to.data() + at, from.data() + at, n);
+    streaming_copy(to.data() + at, from.data() + at, n);
   }
   return true;
 }
