@@ -58,14 +58,15 @@ void print_json(const nlohmann::ordered_json& json) {
 }
 
 void add_checkpoint(CLI::App& app, Command& chosen) {
-  auto* command =
-      app.add_subcommand("checkpoint", "Look at the checkpoints of a run, and remove old ones");
+  auto* command = app.add_subcommand(
+      "checkpoint", "Look at the checkpoints of a run, remove old ones, export weights");
   command->require_subcommand(1);
   add_checkpoint_list(*command, chosen);
   add_checkpoint_show(*command, chosen);
   add_checkpoint_verify(*command, chosen);
   add_checkpoint_diff(*command, chosen);
   add_checkpoint_prune(*command, chosen);
+  add_checkpoint_export(*command, chosen);
 }
 
 }  // namespace paceline::app

@@ -23,6 +23,7 @@ void add_checkpoint_verify(CLI::App& checkpoint, Command& chosen);
 void add_checkpoint_show(CLI::App& checkpoint, Command& chosen);
 void add_checkpoint_diff(CLI::App& checkpoint, Command& chosen);
 void add_checkpoint_prune(CLI::App& checkpoint, Command& chosen);
+void add_checkpoint_export(CLI::App& checkpoint, Command& chosen);
 
 std::string hex_text(std::uint64_t value);
 // Step, path, bytes, age_s, complete, why, base_step.

@@ -68,6 +68,18 @@ using Metadata = std::map<std::string, std::string>;  // `__metadata__` of a fil
 // back.
 Result<void> write_safetensors(const std::filesystem::path& file,
                                std::span<const TensorView> tensors, const Metadata& metadata = {});
+
+// The same, but the file appears whole or not at all, and may take another's place; the bytes it
+// has. A link is replaced, not followed. A failed write leaves nothing behind, a killed one a
+// hidden `.<name>.tmp-*` beside it; an error of the last sync leaves the whole new file.
+enum class Existing : std::uint8_t { kRefuse, kReplace };
+Result<std::uint64_t> write_whole_safetensors(const std::filesystem::path& file,
+                                              std::span<const TensorView> tensors,
+                                              const Metadata& metadata, Existing existing);
+// What that would refuse before it writes: kInvalidArgument for a file that is there, for what is
+// no regular file and for a place in a checkpoint, kNotFound for a directory that is not there.
+Result<void> check_target(const std::filesystem::path& file, Existing existing);
+
 // In the order of the file. kNotFound, kIo, kOutOfMemory, or kCorruptData: every length, offset and
 // shape is checked against the file before it is used.
 Result<std::vector<Tensor>> read_safetensors(const std::filesystem::path& file);

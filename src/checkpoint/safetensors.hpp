@@ -29,6 +29,11 @@ Result<FileRecord> write_tensors(FileOps& ops, const std::filesystem::path& file
                                  std::span<const TensorView> tensors,
                                  const Metadata& metadata = {});
 
+// write_whole_safetensors() on other file operations.
+Result<std::uint64_t> write_whole_with(FileOps& ops, const std::filesystem::path& file,
+                                       std::span<const TensorView> tensors,
+                                       const Metadata& metadata, Existing existing);
+
 // The header of a file just opened, checked against its size; the data of its tensors follow in
 // their order, without holes.
 Result<SafetensorsHeader> read_header(InputFile& file);

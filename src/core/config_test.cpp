@@ -1,4 +1,5 @@
 #include "core/config.hpp"
+#include "core/config_text.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -292,6 +293,7 @@ TEST(Config, ResolvedKeepsWhatIsBelowAnEntryOfAnArray) {
   ASSERT_TRUE(again.ok()) << again.error().text() << "\n" << first.resolved();
   ask(*again);
   EXPECT_EQ(again->resolved(), first.resolved());
+  EXPECT_EQ(config_text(first.values()), first.resolved()) << "from the values alone";
 }
 
 TEST(Config, ValuesAreInTheOrderAskedFor) {

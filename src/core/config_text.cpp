@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "core/config.hpp"
 
@@ -150,6 +151,19 @@ std::string config_text(const std::vector<std::pair<std::string, std::string>>& 
   for (const auto& [key, value] : used) writer.add(key, value);
   writer.write("");
   return writer.text();
+}
+
+std::string config_text(const std::vector<std::pair<std::string, std::string>>& used) {
+  TableCounts tables;
+  for (const auto& [key, value] : used) {
+    for (auto open = key.find('['); open != std::string::npos; open = key.find('[', open + 1)) {
+      const auto index =
+          static_cast<std::size_t>(std::strtoull(key.c_str() + open + 1, nullptr, 10));
+      auto& count = tables[key.substr(0, open)];
+      count = std::max(count, std::min(index + 1, used.size()));  // no entry is without a key
+    }
+  }
+  return config_text(used, tables);
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {

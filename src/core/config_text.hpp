@@ -35,5 +35,7 @@ using TableCounts = std::map<std::string, std::size_t, std::less<>>;
 // entry with what is below it. `used`: (key, value as TOML).
 std::string config_text(const std::vector<std::pair<std::string, std::string>>& used,
                         const TableCounts& tables);
+// The same with the arrays that the keys tell of; one without entries leaves nothing.
+std::string config_text(const std::vector<std::pair<std::string, std::string>>& used);
 
 }  // namespace paceline

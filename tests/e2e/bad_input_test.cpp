@@ -100,6 +100,7 @@ TEST(Usage, CommandsAndOptions) {
                                                   {"checkpoint", "show"},
                                                   {"checkpoint", "diff"},
                                                   {"checkpoint", "prune"},
+                                                  {"checkpoint", "export"},
                                                   {"checkpoint", "verify"},
                                                   {"data"},
                                                   {"data", "import"},

@@ -1,32 +1,23 @@
 // `paceline checkpoint` on the real program: what it tells, and what it says to bad input.
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint.hpp"
-#include "e2e/support.hpp"
+#include "e2e/checkpoint_runs.hpp"
 
 namespace paceline::e2e {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr data::testing::ImpressionOptions kSmall{.rows = 150, .files = 3, .row_group_rows = 16};
-
-std::string step_dir(const std::string& run_dir, int step) {
-  return fmt::format("{}/checkpoints/step_{:012}", run_dir, step);
-}
 
 const checkpoint::Tensor& table_of(const checkpoint::Loaded& loaded) {
   for (const auto& t : loaded.tables) {
@@ -36,51 +27,7 @@ const checkpoint::Tensor& table_of(const checkpoint::Loaded& loaded) {
   return loaded.tables.front();
 }
 
-// With --json behind the arguments; the exit code has to be `code`.
-nlohmann::json json_of(std::vector<std::string> arguments, int code = 0) {
-  arguments.emplace_back("--json");
-  const Output o = run(arguments);
-  EXPECT_EQ(o.exit_code, code) << o.out << o.err;
-  auto json = nlohmann::json::parse(o.out, nullptr, false);
-  EXPECT_FALSE(json.is_discarded()) << o.out;
-  return json;
-}
-
-void expect_refused(const std::vector<std::string>& arguments, int code, const std::string& says) {
-  const Output o = run(arguments);
-  EXPECT_EQ(o.exit_code, code) << o.out << o.err;
-  EXPECT_THAT(o.err, HasSubstr(says));
-}
-
-// `parent` has steps 4, 8, 12 (full); `child` grew from its step 8 and has differences.
-class CheckpointCommand : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    w = std::make_unique<Workspace>(kSmall);
-    train("parent", {"train.max_steps=12", "checkpoint.every_steps=4"});
-    train("child",
-          {"train.init_from=" + step_dir(w->run_dir("parent"), 8), "train.max_steps=5",
-           "checkpoint.every_steps=2", "checkpoint.table_deltas=5", "checkpoint.shard_size=4096",
-           "checkpoint.keep_last=10", "checkpoint.background=false"});
-    train("child", {"train.max_steps=7", "checkpoint.table_deltas=5", "checkpoint.keep_last=10",
-                    "checkpoint.background=false"});
-  }
-  static void TearDownTestSuite() { w.reset(); }
-  static void train(const std::string& name, const std::vector<std::string>& sets) {
-    const Output o = run(w->train(name, sets));
-    ASSERT_EQ(o.exit_code, 0) << o.out << o.err;
-  }
-  // A copy that a test may spoil.
-  static std::string copy_of(const std::string& name) {
-    static int n = 0;
-    const std::string copy = w->run_dir(name + "-copy" + std::to_string(++n));
-    fs::copy(w->run_dir(name), copy, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    return copy;
-  }
-
-  static std::unique_ptr<Workspace> w;
-};
-std::unique_ptr<Workspace> CheckpointCommand::w;
+class CheckpointCommand : public CheckpointRuns {};
 
 TEST_F(CheckpointCommand, ListTellsStepsSizesAndLineage) {
   const auto parent = json_of({"checkpoint", "list", w->run_dir("parent")});
@@ -265,134 +212,6 @@ TEST_F(CheckpointCommand, DiffReadsEveryByte) {
   expect_refused({"checkpoint", "diff", w->file("cut.safetensors"), copy}, 2, "cut.safetensors");
   expect_refused({"checkpoint", "diff", w->file("none.safetensors"), copy}, 2, "none.safetensors");
   EXPECT_EQ(run({"checkpoint", "diff", copy}).exit_code, 2);
-}
-
-std::vector<int> steps_in(const nlohmann::json& checkpoints) {
-  std::vector<int> steps;
-  for (const auto& c : checkpoints) steps.push_back(c.at("step"));
-  return steps;
-}
-
-TEST_F(CheckpointCommand, PruneFollowsTheConfigOrTheFlags) {
-  train("many", {"train.max_steps=7", "checkpoint.every_steps=1", "checkpoint.keep_last=6"});
-  const std::string many = w->run_dir("many");
-  fs::create_directory(many + "/checkpoints/.step_000000000009.tmp-1-1");
-  write_text(many + "/checkpoints/.step_000000000009.tmp-1-1/half", "abc");
-  const auto before = checkpoints(many);
-  ASSERT_EQ(before.size(), 6U);
-
-  const std::vector<std::string> ask = {"checkpoint", "prune",        many, "--keep-last",
-                                        "2",          "--keep-every", "3",  "--dry-run"};
-  const auto would = json_of(ask);
-  EXPECT_EQ(would.at("dry_run"), true);
-  EXPECT_EQ(steps_in(would.at("removed")), (std::vector<int>{2, 4, 5}));
-  EXPECT_EQ(steps_in(would.at("kept")), (std::vector<int>{3, 6, 7}));
-  EXPECT_EQ(would.at("kept")[0].at("kept_because"), "keep_every = 3");
-  EXPECT_EQ(would.at("kept")[1].at("kept_because"), "keep_last = 2");
-  EXPECT_EQ(would.at("leftovers").size(), 1U);
-  EXPECT_EQ(checkpoints(many), before);
-  EXPECT_TRUE(fs::exists(many + "/checkpoints/.step_000000000009.tmp-1-1"));
-  EXPECT_THAT(run(ask).out, AllOf(HasSubstr("would remove step 4"), HasSubstr("kept step 3: ")));
-
-  // The run's own values keep all six; what a dead save left goes.
-  const auto own = json_of({"checkpoint", "prune", many});
-  EXPECT_TRUE(own.at("removed").empty());
-  EXPECT_EQ(own.at("keep_last"), 6);
-  EXPECT_EQ(own.at("bytes"), 3);
-  EXPECT_FALSE(fs::exists(many + "/checkpoints/.step_000000000009.tmp-1-1"));
-
-  const auto done = json_of({"checkpoint", "prune", many, "--keep-last", "2", "--keep-every", "3"});
-  EXPECT_EQ(steps_in(done.at("removed")), (std::vector<int>{2, 4, 5}));
-  EXPECT_EQ(done.at("bytes").get<std::uint64_t>() + 3, would.at("bytes").get<std::uint64_t>());
-  EXPECT_EQ(checkpoints(many).size(), 3U);
-  EXPECT_EQ(steps_in(json_of({"checkpoint", "verify", many}).at("checkpoints")),
-            (std::vector<int>{3, 6, 7}));
-  train("many", {"train.max_steps=8"});
-}
-
-TEST_F(CheckpointCommand, PruneKeepsWhatOthersNeed) {
-  // Steps 2 and 5, the last of its start, are full; 4 and 7 are differences to the one before.
-  const std::string child = copy_of("child");
-  const auto pruned = json_of({"checkpoint", "prune", child, "--keep-last", "1"});
-  EXPECT_EQ(steps_in(pruned.at("kept")), (std::vector<int>{5, 7}));
-  EXPECT_EQ(pruned.at("kept")[0].at("kept_because"), "base of step 7");
-  EXPECT_EQ(json_of({"checkpoint", "diff", child, w->run_dir("child")}).at("equal"), true);
-
-  const std::string parent = copy_of("parent");
-  fs::remove(parent + "/checkpoints/latest");
-  fs::create_symlink("step_000000000004", parent + "/checkpoints/latest");
-  const auto latest = json_of({"checkpoint", "prune", parent, "--keep-last", "1"});
-  EXPECT_EQ(steps_in(latest.at("removed")), (std::vector<int>{8}));
-  EXPECT_EQ(latest.at("kept")[0].at("kept_because"), "latest");
-}
-
-// A run that diverges leaves its newest checkpoints without a use.
-TEST_F(CheckpointCommand, PruneKeepsTheNewestFinite) {
-  const std::string copy = copy_of("parent");
-  auto loaded = checkpoint::load(step_dir(copy, 12));
-  ASSERT_TRUE(loaded.ok());
-  checkpoint::Content content;
-  content.step = 13;
-  content.state = loaded->state;
-  content.state["step"] = 13;
-  content.state["bad_in_a_row"] = 2;
-  for (auto& t : loaded->tables) {
-    content.tables.push_back({t.name, t.dtype, t.shape, {t.bytes.data(), t.bytes.size_bytes()}});
-  }
-  ASSERT_TRUE(checkpoint::publish(copy + "/checkpoints", content).ok());
-  const auto pruned = json_of({"checkpoint", "prune", copy, "--keep-last", "1"});
-  EXPECT_EQ(steps_in(pruned.at("removed")), (std::vector<int>{4, 8}));
-  EXPECT_EQ(pruned.at("kept")[0].at("kept_because"), "the newest whose last steps were finite");
-}
-
-TEST_F(CheckpointCommand, PruneGivesUpNothingForABrokenOne) {
-  const std::string copy = copy_of("parent");
-  const std::string file = step_dir(copy, 12) + "/tables.safetensors";
-  std::string bytes = read_text(file);
-  bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  write_text(file, bytes);
-  for (const bool dry : {true, false}) {
-    std::vector<std::string> arguments = {"checkpoint", "prune", copy, "--keep-last", "1"};
-    if (dry) arguments.emplace_back("--dry-run");
-    expect_refused(arguments, 1, "nothing is removed: the newest checkpoint is broken");
-  }
-  EXPECT_EQ(checkpoints(copy).size(), 3U);
-  // One whose size is wrong is no newest; it stays for a look.
-  fs::resize_file(step_dir(copy, 12) + "/MANIFEST.json", 40);
-  const auto pruned = json_of({"checkpoint", "prune", copy, "--keep-last", "1"});
-  EXPECT_EQ(steps_in(pruned.at("removed")), (std::vector<int>{4}));
-  EXPECT_THAT(pruned.at("kept")[1].at("kept_because").get<std::string>(),
-              HasSubstr("not complete: "));
-}
-
-TEST_F(CheckpointCommand, PruneWaitsForNoTrainer) {
-  const std::string dir = w->run_dir("busy");
-  Process process(w->train(
-      "busy", {"train.epochs=1000000", "checkpoint.every_steps=5", "checkpoint.keep_last=3"}));
-  ASSERT_TRUE(wait_until(
-      process, [&] { return fs::exists(dir + "/checkpoints") && checkpoints(dir).size() >= 2; }));
-  expect_refused({"checkpoint", "prune", dir, "--keep-last", "1"}, 1,
-                 "busy: another process trains or prunes here");
-  EXPECT_EQ(json_of({"checkpoint", "prune", dir, "--dry-run"}).at("keep_last"), 3);
-  process.signal(SIGTERM);
-  EXPECT_EQ(process.wait().exit_code, 130);
-  EXPECT_EQ(json_of({"checkpoint", "prune", dir, "--keep-last", "1"}).at("kept").size(), 1U);
-}
-
-TEST_F(CheckpointCommand, PruneRefusesBadInput) {
-  const std::string parent = w->run_dir("parent");
-  for (const char* bad : {"0", "-1", "x", "1.5"}) {
-    expect_refused({"checkpoint", "prune", parent, "--keep-last", bad}, 2, "--keep-last");
-  }
-  expect_refused({"checkpoint", "prune", parent, "--keep-every", "-1"}, 2, "--keep-every");
-  expect_refused({"checkpoint", "prune", w->file("nowhere")}, 2, "nowhere");
-  expect_refused({"checkpoint", "prune", step_dir(parent, 8)}, 2, "not a run");
-  expect_refused({"checkpoint", "prune", parent + "@8"}, 2, "parent@8");
-  const std::string copy = copy_of("parent");
-  fs::remove_all(copy + "/checkpoints");
-  expect_refused({"checkpoint", "prune", copy}, 2, "has no checkpoints");
-  EXPECT_FALSE(fs::exists(copy + "/checkpoints"));
-  EXPECT_EQ(checkpoints(parent).size(), 3U);
 }
 
 TEST_F(CheckpointCommand, BadNamesAreRefused) {
