@@ -1,4 +1,4 @@
-// Global L2 norm by its definition.
+// Global L2 norm by its definition, in more digits than the ops have.
 #pragma once
 
 #include <cmath>
@@ -7,9 +7,9 @@
 namespace paceline::ops {
 
 inline double global_norm_ref(const std::vector<float>& g) {
-  double sum = 0.0;
-  for (const float v : g) sum += static_cast<double>(v) * v;
-  return std::sqrt(sum);
+  long double sum = 0.0L;
+  for (const float v : g) sum += static_cast<long double>(v) * v;
+  return static_cast<double>(std::sqrt(sum));
 }
 
 }  // namespace paceline::ops
