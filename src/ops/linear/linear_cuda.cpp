@@ -90,6 +90,9 @@ struct Product {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE,
         s.epilogue == LinearEpilogue::kGelu ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_DGELU);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, matrix_d(s).stride);
+    // Choosing an algorithm reads nothing there, but takes the address for how it is aligned.
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+        reinterpret_cast<void*>(std::uintptr_t{kAlignment}));
   }
   ~Product() { cublasLtMatmulDescDestroy(what); }
   Product(const Product&) = delete;
