@@ -1,7 +1,9 @@
 // Measures saving and restoring without a run; bench/checkpoint.py runs it and keeps the figures.
 //
 //   paceline_bench_checkpoint save DIR MIB STEP     publishes a state of so many MiB as that step
-//   paceline_bench_checkpoint restore CHECKPOINT STEP MIB  reads it back, and compares every byte
+//   paceline_bench_checkpoint restore DIR MIB TURNS restores one from the disk, in turns with a
+//   plain
+//                                                   read of its files
 //   paceline_bench_checkpoint wait DIR MIB SAVES    what the training thread waits for a save when
 //                                                   no step hides any of it, and a plain copy of
 //                                                   the same state
@@ -9,7 +11,9 @@
 //                                                   many of large ones: who notices
 //
 // Prints JSON, one object a line; checks what was saved and fails when it is wrong.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -19,7 +23,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/saver.hpp"
@@ -150,15 +156,64 @@ Result<void> save(const fs::path& dir, std::int64_t mib, std::int64_t step) {
   return {};
 }
 
-Result<void> restore(const fs::path& checkpoint, std::int64_t step, std::int64_t mib) {
-  State read(mib), expected(mib);
-  expected.become(step);
-  Into into(read);
-  const auto start = Clock::now();
-  PL_TRY(const auto restored, checkpoint::restore(checkpoint, into));
-  const double s = seconds_since(start);
-  if (!(read == expected)) return Error(Code::kInternal, "what was read is not what was saved");
-  print({{"bytes", restored.bytes}, {"s", s}});
+std::vector<fs::path> files_of(const fs::path& checkpoint) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(checkpoint)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Out of memory, so that reading them means the disk.
+void forget(const std::vector<fs::path>& files) {
+  for (const auto& file : files) {
+    const int fd = ::open(file.c_str(), O_RDONLY);
+    PL_CHECK(fd >= 0 && ::fsync(fd) == 0 && ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0,
+             "a file that can be forgotten");
+    ::close(fd);
+  }
+}
+
+// What a restore has to do at least: all bytes, into memory of their own.
+void read_plainly(const std::vector<fs::path>& files, std::span<std::byte> memory) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  for (const auto& file : files) {
+    const int fd = ::open(file.c_str(), O_RDONLY);
+    PL_CHECK(fd >= 0, "a file that can be read");
+    for (;;) {
+      const auto n = ::read(fd, memory.data(), std::min(kPiece, memory.size()));
+      PL_CHECK(n >= 0, "a file that can be read");
+      if (n == 0) break;
+      memory = memory.subspan(static_cast<std::size_t>(n));
+    }
+    ::close(fd);
+  }
+}
+
+Result<void> restore(const fs::path& dir, std::int64_t mib, std::int64_t turns) {
+  State saved(mib), read(mib);
+  saved.become(1);
+  PL_TRY(const auto published, checkpoint::publish(dir, saved.content()));
+  PL_TRY_VOID(expect_saved(published.path, mib, saved));
+  const auto files = files_of(published.path);
+  HostBuffer plain(published.bytes + 1);
+  const auto timed = [&](const auto& work) {
+    forget(files);
+    const auto start = Clock::now();
+    work();
+    return seconds_since(start);
+  };
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const auto plainly = [&] { read_plainly(files, {plain.data(), plain.size_bytes()}); };
+    // Who comes first changes.
+    double plain_s = turn % 2 == 0 ? timed(plainly) : 0.0;
+    Into into(read);
+    Result<checkpoint::Restored> restored = Error(Code::kInternal, "not yet");
+    const double s = timed([&] { restored = checkpoint::restore(published.path, into); });
+    if (turn % 2 != 0) plain_s = timed(plainly);
+    if (!restored) return Error(std::move(restored.error()));
+    if (!(read == saved)) return Error(Code::kInternal, "what was read is not what was saved");
+    print({{"bytes", restored->bytes}, {"s", s}, {"plain_s", plain_s}});
+  }
   return {};
 }
 
@@ -277,7 +332,7 @@ Result<void> run(int argc, char** argv) {
   const int wanted = what == "flip" ? 4 : 5;
   if ((what != "save" && what != "restore" && what != "wait" && what != "flip") || argc != wanted) {
     return Error(Code::kInvalidArgument,
-                 "save DIR MIB STEP, restore CHECKPOINT STEP MIB, wait DIR MIB SAVES or "
+                 "save DIR MIB STEP, restore DIR MIB TURNS, wait DIR MIB SAVES or "
                  "flip DIR FLIPS");
   }
   PL_TRY(const auto first, number(argv[3]));

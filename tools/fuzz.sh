@@ -2,7 +2,7 @@
 # Fuzzes one reader: builds it with clang, libFuzzer, ASan and UBSan, then runs it from the kept
 # corpus (tests/fuzz/corpus) for some seconds. Inputs that reach new code stay in build/fuzz/corpus.
 #   tools/fuzz.sh TARGET SECONDS [LIBFUZZER OPTIONS...]
-# TARGET: config, row_group, suggest or position. Ends with 1 at a finding, kept as
+# TARGET: config, row_group, suggest, manifest, state or safetensors. Ends with 1 at a finding, kept as
 # build/fuzz/finds/TARGET-*: copy it to the corpus, as its regression test.
 source "$(dirname "$0")/env.sh"
 
@@ -12,9 +12,9 @@ seconds=$2
 shift 2
 corpus=$target
 case "$target" in
-  config | row_group | position) ;;
+  config | row_group | manifest | state | safetensors) ;;
   suggest) corpus=row_group ;;
-  *) die "unknown target $target; there are: config, row_group, suggest, position" ;;
+  *) die "unknown target $target; there are: config, row_group, suggest, manifest, state, safetensors" ;;
 esac
 
 readonly dir=build/fuzz

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+// Compiled here for the vectors that the program needs anyway: the library's own code uses SSE2.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
