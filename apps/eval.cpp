@@ -17,8 +17,9 @@ Result<int> eval(const std::string& target, const std::string& split,
   PL_TRY(const auto run, train::load_run(std::move(config)));
   train::StopRequest stop;
   const StopOnSignal on_signal([&] { stop.request(); });
-  auto metrics = train::evaluate(run->config, split, *data.source, *run->ranker, run->view(),
-                                 *run->ctx, stop, data.oracle ? &*data.oracle : nullptr);
+  PL_TRY(const auto scorer, run->scorer(run->config.schema, run->config.limits));
+  auto metrics = train::evaluate(run->config, split, *data.source, *scorer, stop,
+                                 data.oracle ? &*data.oracle : nullptr);
   if (!metrics && metrics.error().code() == Code::kCancelled) return kExitStopped;
   if (!metrics) return Error(std::move(metrics.error()));
   fmt::print("{}, step {}, split {}\n{}\n", run->config.run_dir, run->step, split,

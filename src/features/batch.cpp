@@ -98,9 +98,6 @@ BatchLayout::BatchLayout(const Schema& schema, const BatchLimits& limits)
   candidate_len = add(b, sizeof(std::int32_t));
   positions = add(tokens, sizeof(std::int32_t));
   actions = add(candidates, sizeof(std::uint64_t));
-  for (std::size_t t = 0; t < schema.targets().size(); ++t) {
-    targets.push_back(add(candidates, sizeof(float)));
-  }
   user_id = add(b, sizeof(std::int64_t));
   dataset_row = add(b, sizeof(std::int64_t));
 
@@ -119,6 +116,10 @@ BatchLayout::BatchLayout(const Schema& schema, const BatchLimits& limits)
                     f.kind == Kind::kMultiHot ? sizeof(std::uint64_t) : sizeof(std::int32_t));
       features_[k].push_back(a);
     }
+  }
+  // Last: a batch of more targets begins like one of fewer.
+  for (std::size_t t = 0; t < schema.targets().size(); ++t) {
+    targets.push_back(add(candidates, sizeof(float)));
   }
 }
 

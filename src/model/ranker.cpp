@@ -184,10 +184,11 @@ std::size_t Ranker::memory_bytes() const {
          (impl_->rope.cos.capacity() + impl_->rope.sin.capacity()) * sizeof(float);
 }
 
-float Ranker::activate(int output, float logit) const {
+float activate(const features::Schema& schema, int output, float logit) {
   const double z = logit;
-  if (output < impl_->actions) return static_cast<float>(sigmoid(z));
-  const auto& target = impl_->schema.targets()[static_cast<std::size_t>(output - impl_->actions)];
+  const auto actions = static_cast<int>(schema.actions().size());
+  if (output < actions) return static_cast<float>(sigmoid(z));
+  const auto& target = schema.targets()[static_cast<std::size_t>(output - actions)];
   if (target.loss == features::TargetLoss::kSigmoidMae) {
     return static_cast<float>(target.cap * sigmoid(z));
   }

@@ -65,13 +65,13 @@ class Ranker {
   const ParameterLayout& layout() const;
   std::size_t memory_bytes() const;
 
-  // Probability or predicted value of output o from its logit (sigmoid for actions; regression
-  // heads by their loss).
-  float activate(int output, float logit) const;
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Probability or predicted value of output o from its logit (sigmoid for actions; regression heads
+// by their loss).
+float activate(const features::Schema& schema, int output, float logit);
 
 }  // namespace paceline::model

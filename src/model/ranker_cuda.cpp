@@ -99,8 +99,9 @@ std::int64_t RankerCuda<T>::Impl::first_row(int kind) const {
 
 template <typename T>
 const std::int32_t* RankerCuda<T>::Impl::count_of(const SlotCuda& slot, int kind) const {
-  if (kind == schema.history_kind()) return slot.counts + 2;
-  return kind == schema.candidate_kind() ? slot.counts + 3 : slot.counts;
+  const std::int32_t* counts = slot.tail->counts;
+  if (kind == schema.history_kind()) return counts + 2;
+  return kind == schema.candidate_kind() ? counts + 3 : counts;
 }
 
 template <typename T>
@@ -126,7 +127,7 @@ void RankerCuda<T>::Impl::place(device::Arena& arena) {
   for (auto& slot : slots) {
     slot.inputs.clear();
     slot.batch = arena.take<std::byte>(
-        static_cast<std::int64_t>(batch_layout.total_bytes() + 4 * sizeof(std::int32_t)));
+        static_cast<std::int64_t>(batch_layout.total_bytes() + sizeof(SlotTail)));
     for (const auto& kind : schema.kinds()) {
       slot.inputs.push_back(
           arena.take<ops::TokenInputCuda>(static_cast<std::int64_t>(kind.features.size())));
@@ -135,7 +136,7 @@ void RankerCuda<T>::Impl::place(device::Arena& arena) {
     slot.table_lookups = arena.take<ops::TableLookupCuda>(lookups);
     slot.heads = arena.take<ops::RegressionHead>(targets);
     if (slot.batch != nullptr) {
-      slot.counts = reinterpret_cast<std::int32_t*>(slot.batch + batch_layout.total_bytes());
+      slot.tail = reinterpret_cast<SlotTail*>(slot.batch + batch_layout.total_bytes());
     }
   }
 }
@@ -304,7 +305,7 @@ Result<std::unique_ptr<RankerCuda<T>>> RankerCuda<T>::create(
 
 template <typename T>
 std::size_t RankerCuda<T>::slot_bytes() const {
-  return impl_->batch_layout.total_bytes() + 4 * sizeof(std::int32_t);
+  return impl_->batch_layout.total_bytes() + sizeof(SlotTail);
 }
 template <typename T>
 std::byte* RankerCuda<T>::slot_data(int slot) const {
@@ -312,13 +313,21 @@ std::byte* RankerCuda<T>::slot_data(int slot) const {
 }
 
 template <typename T>
-void RankerCuda<T>::stage(const features::Batch& batch, std::byte* host) const {
-  PL_CHECK(batch.layout().total_bytes() == impl_->batch_layout.total_bytes(),
+void RankerCuda<T>::stage(const features::Batch& batch, double factor, std::byte* host) const {
+  const std::size_t bytes = impl_->batch_layout.total_bytes();
+  // Targets are a batch's last arrays: those that the ranker does not know are left out.
+  PL_CHECK(batch.layout().total_bytes() >= bytes &&
+               batch.layout().dataset_row.offset == impl_->batch_layout.dataset_row.offset,
            "the batch was cut with the ranker's limits");
-  std::memcpy(host, batch.data(), impl_->batch_layout.total_bytes());
-  const std::int32_t counts[] = {batch.examples(), batch.tokens(), batch.history_tokens(),
-                                 batch.candidate_tokens()};
-  std::memcpy(host + impl_->batch_layout.total_bytes(), counts, sizeof(counts));
+  std::memcpy(host, batch.data(), bytes);
+  const SlotTail tail{
+      {batch.examples(), batch.tokens(), batch.history_tokens(), batch.candidate_tokens()}, factor};
+  std::memcpy(host + bytes, &tail, sizeof(tail));
+}
+
+template <typename T>
+const double* RankerCuda<T>::factor(int slot) const {
+  return &impl_->slots[static_cast<std::size_t>(slot)].tail->factor;
 }
 
 template <typename T>
@@ -332,6 +341,10 @@ const float* RankerCuda<T>::logits() const {
 template <typename T>
 std::int64_t RankerCuda<T>::logit_stride() const {
   return impl_->sizes.head_stride;
+}
+template <typename T>
+std::int64_t RankerCuda<T>::candidate_capacity() const {
+  return impl_->sizes.capacity.candidates;
 }
 template <typename T>
 float RankerCuda<T>::action_scale() const {

@@ -47,10 +47,12 @@ class RankerCuda {
   ~RankerCuda();
 
   // A batch leaves the host as slot_bytes() bytes: stage() writes them to pinned memory, a copy of
-  // them to slot_data() makes the batch that of the slot.
+  // them to slot_data() makes the batch that of the slot. `factor`, the schedule's, travels with it
+  // for those who update weights. Batches of more targets than the ranker's may be staged too.
   std::size_t slot_bytes() const;
   std::byte* slot_data(int slot) const;
-  void stage(const features::Batch& batch, std::byte* host) const;
+  void stage(const features::Batch& batch, double factor, std::byte* host) const;
+  const double* factor(int slot) const;  // device
 
   // Outputs of the head on the slot's candidates: logits() before the factor of actions.
   void forward(const device::Stream& stream, const WeightsCuda<T>& weights, int slot);
@@ -65,6 +67,7 @@ class RankerCuda {
   const double* loss_value() const;
   const float* logits() const;  // [candidate capacity, logit_stride()]
   std::int64_t logit_stride() const;
+  std::int64_t candidate_capacity() const;
   float action_scale() const;
   // Lookups of the slot's batch and, after backward, their gradients.
   ops::TableSourcesCuda table_sources(int slot) const;

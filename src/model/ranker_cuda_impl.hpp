@@ -27,10 +27,16 @@ struct BlockProductsCuda {
   LinearLayerCuda out, up, down;
 };
 
+// What follows the batch's arrays in a slot.
+struct SlotTail {
+  std::int32_t counts[4];  // examples, tokens, history, candidates
+  double factor;
+};
+
 // What launches read of one slot: the batch and descriptions that point into it.
 struct SlotCuda {
   std::byte* batch = nullptr;
-  std::int32_t* counts = nullptr;             // examples, tokens, history, candidates
+  SlotTail* tail = nullptr;
   std::vector<ops::TokenInputCuda*> inputs;   // by kind
   ops::TableKindCuda* table_kinds = nullptr;  // kinds with lookups
   ops::TableLookupCuda* table_lookups = nullptr;

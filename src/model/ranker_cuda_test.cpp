@@ -80,7 +80,7 @@ class OnGpu {
   GpuStep run(const features::Batch& batch, int slot = 0) {
     const device::Stream stream("test");
     std::vector<std::byte> staged(ranker_->slot_bytes());
-    ranker_->stage(batch, staged.data());
+    ranker_->stage(batch, 1.0, staged.data());
     device::copy_to_device(stream, ranker_->slot_data(slot), staged.data(), staged.size());
     const WeightsCuda<T> weights{dense_.data(), shadow_.data(), table_.data()};
     ranker_->forward(stream, weights, slot);

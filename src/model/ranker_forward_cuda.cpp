@@ -22,7 +22,7 @@ void RankerCuda<T>::Impl::build_tokens(const device::Stream& stream, const Weigh
   ops::token_order_cuda(
       stream, {schema.prefix_tokens(), static_cast<std::int32_t>(limit.examples),
                static_cast<std::int32_t>(limit.tokens), static_cast<std::int32_t>(limit.history),
-               static_cast<std::int32_t>(limit.candidates), slot.counts,
+               static_cast<std::int32_t>(limit.candidates), slot.tail->counts,
                at<std::int32_t>(slot, batch_layout.cu_tokens),
                at<std::int32_t>(slot, batch_layout.cu_history),
                at<std::int32_t>(slot, batch_layout.cu_candidates),

@@ -211,19 +211,18 @@ INSTANTIATE_TEST_SUITE_P(Models, RankerNumerics, ::testing::ValuesIn(cases()),
 
 TEST(Ranker, ActivatesEachOutputByItsLoss) {
   const World world = World::make("[model]\n" + (kSmall + all_features()) + testing::kTargets);
-  const Ranker ranker(world.config, *world.schema, world.limits, ops::cpu_ops(), false);
-  ASSERT_EQ(ranker.outputs(), 5);
+  const features::Schema& schema = *world.schema;
   for (int action = 0; action < 3; ++action) {
-    EXPECT_FLOAT_EQ(ranker.activate(action, 0.0F), 0.5F);
-    EXPECT_FLOAT_EQ(ranker.activate(action, 2.0F), 1.0F / (1.0F + std::exp(-2.0F)));
-    EXPECT_EQ(ranker.activate(action, 200.0F), 1.0F);
-    EXPECT_EQ(ranker.activate(action, -200.0F), 0.0F);
+    EXPECT_FLOAT_EQ(activate(schema, action, 0.0F), 0.5F);
+    EXPECT_FLOAT_EQ(activate(schema, action, 2.0F), 1.0F / (1.0F + std::exp(-2.0F)));
+    EXPECT_EQ(activate(schema, action, 200.0F), 1.0F);
+    EXPECT_EQ(activate(schema, action, -200.0F), 0.0F);
   }
-  EXPECT_FLOAT_EQ(ranker.activate(3, 0.0F), 15.0F);
-  EXPECT_FLOAT_EQ(ranker.activate(3, 100.0F), 30.0F);
-  EXPECT_FLOAT_EQ(ranker.activate(4, 1.0F), 8.0F * std::tanh(std::log1p(std::exp(1.0F)) / 8.0F));
-  EXPECT_FLOAT_EQ(ranker.activate(4, 1000.0F), 8.0F);
-  EXPECT_FLOAT_EQ(ranker.activate(4, -1000.0F), 1e-6F);
+  EXPECT_FLOAT_EQ(activate(schema, 3, 0.0F), 15.0F);
+  EXPECT_FLOAT_EQ(activate(schema, 3, 100.0F), 30.0F);
+  EXPECT_FLOAT_EQ(activate(schema, 4, 1.0F), 8.0F * std::tanh(std::log1p(std::exp(1.0F)) / 8.0F));
+  EXPECT_FLOAT_EQ(activate(schema, 4, 1000.0F), 8.0F);
+  EXPECT_FLOAT_EQ(activate(schema, 4, -1000.0F), 1e-6F);
 }
 
 }  // namespace

@@ -138,8 +138,7 @@ Result<EvalSource> open_eval_source(const std::vector<std::string>& paths,
 }
 
 Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& split,
-                              const data::Source& source, model::Ranker& ranker,
-                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop,
+                              const data::Source& source, Scorer& scorer, StopRequest& stop,
                               const Oracle* oracle) {
   data::BatchPipelineOptions options = config.pipeline_options();
   options.shuffle_window = 0;
@@ -153,13 +152,13 @@ Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& spli
   auto trained = scored_actions(actions, oracle);
   SplitMetrics metrics;
   metrics.split = split;
-  const auto width = static_cast<std::size_t>(ranker.outputs());
+  const auto width = static_cast<std::size_t>(scorer.outputs());
   while (true) {
     PL_TRY(auto fetched, batches->next_batch());
     if (stop.requested()) return Error(Code::kCancelled, "the evaluation was stopped");
     if (fetched.state != data::FetchState::kBatch) break;
     const features::Batch& batch = fetched.lease.batch();
-    accumulate(batch, ranker.forward(ctx, weights, batch), width, actions, trained);
+    accumulate(batch, scorer.score(batch), width, actions, trained);
   }
   metrics.cuts = batches->cuts();
   metrics.skipped = batches->skipped();

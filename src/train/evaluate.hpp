@@ -11,8 +11,8 @@
 #include "data/batch_pipeline.hpp"
 #include "data/source.hpp"
 #include "features/batch.hpp"
-#include "model/ranker.hpp"
 #include "train/metrics.hpp"
+#include "train/scorer.hpp"
 #include "train/stop_request.hpp"
 #include "train/train_config.hpp"
 
@@ -49,12 +49,10 @@ struct SplitMetrics {
   data::SkippedData skipped;
 };
 
-// Scores every row of `source` in file order, reading ahead. Uses `ranker` (its logits buffer is
-// overwritten) and consumes nothing else; `stop` ends it with Code::kCancelled. With `oracle` the
-// source must have been opened with its schema.
+// Scores every row of `source` in file order, reading ahead; consumes nothing. `stop` ends it with
+// Code::kCancelled. With `oracle` the source must have been opened with its schema.
 Result<SplitMetrics> evaluate(const TrainConfig& config, const std::string& split,
-                              const data::Source& source, model::Ranker& ranker,
-                              const model::Weights& weights, ops::Context& ctx, StopRequest& stop,
+                              const data::Source& source, Scorer& scorer, StopRequest& stop,
                               const Oracle* oracle = nullptr);
 
 // One line of eval.jsonl per action; the oracle's metrics are the keys oracle_auc, oracle_ne, ...

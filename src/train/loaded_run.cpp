@@ -49,6 +49,7 @@ Result<std::unique_ptr<LoadedRun>> load_run(TrainConfig config) {
   auto run = std::make_unique<LoadedRun>();
   run->config = std::move(config);
   const TrainConfig& c = run->config;
+  PL_TRY(run->device, choose_device(c.loop));
   auto loaded = checkpoint::load_newest(c.checkpoint.dir);
   if (!loaded) return Error(std::move(loaded.error()).context("opening the run " + c.run_dir));
   // Other features or sizes would give other scores without a word.
@@ -70,11 +71,16 @@ Result<std::unique_ptr<LoadedRun>> load_run(TrainConfig config) {
   run->checkpoint = loaded->path;
   run->pool = std::make_unique<pipeline::TaskPool>(c.threads());
   run->ctx = std::make_unique<ops::Context>(*run->pool);
-  run->ranker = std::make_unique<model::Ranker>(c.model, c.schema, c.limits, ops::cpu_ops(), false);
-  run->weights = std::make_unique<ModelState>(run->ranker->layout().size(), c.schema.table_rows(),
-                                              c.model.table_width);
-  PL_TRY_VOID(weights_from_loaded(*loaded, run->ranker->layout(), *run->weights));
+  const model::ParameterLayout layout(c.model, c.schema);
+  run->weights =
+      std::make_unique<ModelState>(layout.size(), c.schema.table_rows(), c.model.table_width);
+  PL_TRY_VOID(weights_from_loaded(*loaded, layout, *run->weights));
   return run;
+}
+
+Result<std::unique_ptr<Scorer>> LoadedRun::scorer(const features::Schema& schema,
+                                                  const features::BatchLimits& limits) const {
+  return make_scorer({config.model, schema, limits, *weights, *ctx, device});
 }
 
 }  // namespace paceline::train

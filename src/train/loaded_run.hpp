@@ -1,4 +1,4 @@
-// A trained run opened for use: its config, the newest verified weights, a ranker to run them.
+// A trained run opened for use: its config, its newest verified weights and their scores.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "model/ranker.hpp"
+#include "ops/context.hpp"
 #include "pipeline/task_pool.hpp"
+#include "train/device_choice.hpp"
+#include "train/model_state.hpp"
+#include "train/scorer.hpp"
 #include "train/train_config.hpp"
 
 namespace paceline::train {
@@ -24,14 +27,15 @@ struct LoadedRun {
   std::filesystem::path checkpoint;
   std::unique_ptr<pipeline::TaskPool> pool;
   std::unique_ptr<ops::Context> ctx;
-  std::unique_ptr<model::Ranker> ranker;  // for config.limits, without backward state
   std::unique_ptr<ModelState> weights;
+  DeviceChoice device;
 
-  model::Weights view() const { return {weights->dense(), weights->table()}; }
+  // Scores of batches of that schema, by config.model. Schema and run must outlive the scorer.
+  Result<std::unique_ptr<Scorer>> scorer(const features::Schema& schema,
+                                         const features::BatchLimits& limits) const;
 };
 
-// kNotFound when the run has no complete checkpoint. The result does not move after this: schema
-// and ranker refer to each other.
+// kNotFound when the run has no complete checkpoint.
 Result<std::unique_ptr<LoadedRun>> load_run(TrainConfig config);
 
 }  // namespace paceline::train

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <span>
 
-#include "core/buffer.hpp"
 #include "core/config.hpp"
 #include "core/error.hpp"
 #include "model/parameters.hpp"
 #include "ops/op_table.hpp"
+#include "train/model_state.hpp"
 
 namespace paceline::train {
 
@@ -27,26 +27,6 @@ struct OptimizerConfig {
 
   // Section [optimizer].
   static Result<OptimizerConfig> from_config(Config& config);
-};
-
-// Weights and optimizer state of a run.
-struct ModelState {
-  ModelState(std::int64_t dense_size, std::int64_t table_rows, int table_width);
-
-  std::span<float> dense() { return dense_.as<float>(); }
-  std::span<float> adam_m() { return adam_m_.as<float>(); }
-  std::span<float> adam_v() { return adam_v_.as<float>(); }
-  std::span<float> table() { return table_.as<float>(); }
-  std::span<float> table_acc() { return table_acc_.as<float>(); }
-  std::span<const float> dense() const { return dense_.as<float>(); }
-  std::span<const float> table() const { return table_.as<float>(); }
-
-  std::int64_t adam_steps = 0;  // updates applied
-  std::int64_t table_rows;
-  int table_width;
-
- private:
-  HostBuffer dense_, adam_m_, adam_v_, table_, table_acc_;
 };
 
 struct StepGradients {

@@ -105,12 +105,12 @@ BuildInfo this_build(std::string version, std::string commit) {
   return build;
 }
 
-MachineInfo this_machine() {
+MachineInfo this_machine(std::string device) {
   const dnnl_version_t* dnnl = dnnl_version();
   return {.cpu = cpu_model(),
           .onednn = fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch),
           .isa = isa_name(),
-          .device = "cpu"};
+          .device = std::move(device)};
 }
 
 std::string draw_run_id() {

@@ -32,7 +32,7 @@ struct MachineInfo {
   std::string cpu;     // model name
   std::string onednn;  // version
   std::string isa;     // that oneDNN uses
-  std::string device;  // "cpu"
+  std::string device;  // engine_name()
   friend bool operator==(const MachineInfo&, const MachineInfo&) = default;
 };
 
@@ -50,7 +50,7 @@ struct Provenance {
 
 // Of this process.
 BuildInfo this_build(std::string version, std::string commit);
-MachineInfo this_machine();
+MachineInfo this_machine(std::string device);
 std::string draw_run_id();
 
 nlohmann::json to_json(const Provenance& provenance);

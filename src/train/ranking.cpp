@@ -8,6 +8,7 @@
 
 #include "data/score_writer.hpp"
 #include "data/source.hpp"
+#include "model/ranker.hpp"
 
 namespace paceline::train {
 namespace {
@@ -83,16 +84,16 @@ Result<void> keep_input(const std::vector<std::string>& input,
   return {};
 }
 
-// A ranker and batch large enough for the examples seen so far.
-class Scorer {
+// A scorer and batch large enough for the examples seen so far.
+class BlockScorer {
  public:
-  Scorer(const LoadedRun& run, const features::Schema& schema) : run_(run), schema_(schema) {}
+  BlockScorer(const LoadedRun& run, const features::Schema& schema) : run_(run), schema_(schema) {}
 
   // Scores every candidate of the block into `scores`, one vector per output.
   Result<void> score(const features::RowBlock& block, const std::vector<Output>& outputs,
                      const StopRequest& stop, std::vector<std::vector<float>>& scores,
                      RankCounts& counts) {
-    grow(block);
+    PL_TRY_VOID(grow(block));
     for (auto& column : scores) column.clear();
     for (std::int64_t row = 0; row < block.rows;) {
       if (stop.requested()) return stopped();
@@ -107,13 +108,13 @@ class Scorer {
   }
 
  private:
-  void grow(const features::RowBlock& block) {
+  Result<void> grow(const features::RowBlock& block) {
     std::int64_t most = 1;
     for (std::int64_t r = 0; r < block.rows; ++r) {
       const auto i = static_cast<std::size_t>(r);
       most = std::max(most, block.candidate_offsets[i + 1] - block.candidate_offsets[i]);
     }
-    if (ranker_ && most <= limits_.candidates) return;
+    if (scorer_ && most <= limits_.candidates) return {};
     limits_.candidates =
         static_cast<std::int32_t>(std::max<std::int64_t>(most, run_.config.limits.candidates));
     limits_.history_len = run_.config.limits.history_len;
@@ -122,23 +123,24 @@ class Scorer {
                               schema_.prefix_tokens() + limits_.history_len + limits_.candidates);
     cutter_.reset();
     batch_.reset();
-    ranker_.reset();
+    scorer_.reset();
     layout_ = std::make_unique<features::BatchLayout>(schema_, limits_);
-    ranker_ =
-        std::make_unique<model::Ranker>(run_.config.model, schema_, limits_, ops::cpu_ops(), false);
+    PL_TRY(scorer_, run_.scorer(schema_, limits_));
     batch_ = std::make_unique<features::Batch>(*layout_);
     cutter_ = std::make_unique<features::BatchCutter>(schema_, *layout_);
+    return {};
   }
 
   Result<void> score_batch(const std::vector<Output>& outputs,
                            std::vector<std::vector<float>>& scores) {
-    const auto logits = ranker_->forward(*run_.ctx, run_.view(), *batch_);
-    const auto width = static_cast<std::size_t>(ranker_->outputs());
+    const auto logits = scorer_->score(*batch_);
+    const auto width = static_cast<std::size_t>(scorer_->outputs());
     for (std::size_t c = 0; c < static_cast<std::size_t>(batch_->candidate_tokens()); ++c) {
       double sum = 0.0;
       for (std::size_t o = 0; o < outputs.size(); ++o) {
-        const float value = ranker_->activate(
-            outputs[o].index, logits[c * width + static_cast<std::size_t>(outputs[o].index)]);
+        const float value =
+            model::activate(schema_, outputs[o].index,
+                            logits[c * width + static_cast<std::size_t>(outputs[o].index)]);
         if (!std::isfinite(value)) {
           return Error(
               Code::kCorruptData,
@@ -156,7 +158,7 @@ class Scorer {
   const features::Schema& schema_;
   features::BatchLimits limits_;
   std::unique_ptr<features::BatchLayout> layout_;
-  std::unique_ptr<model::Ranker> ranker_;
+  std::unique_ptr<Scorer> scorer_;
   std::unique_ptr<features::Batch> batch_;
   std::unique_ptr<features::BatchCutter> cutter_;
 };
@@ -181,7 +183,7 @@ Result<RankCounts> rank_file(const LoadedRun& run, const std::vector<std::string
 
   RankCounts counts;
   counts.weighted = weighted;
-  Scorer scorer(run, schema);
+  BlockScorer scorer(run, schema);
   features::RowBlock block;
   std::vector<std::vector<float>> scores(names.size());
   for (std::size_t b = 0; b < source->blocks().size(); ++b) {

@@ -103,7 +103,7 @@ Result<Beginning> begin_run(const TrainConfig& config, const BeginningOptions& o
   if (now.run_id.empty()) now.run_id = draw_run_id();
   ++now.starts;
   now.build = this_build(options.version, options.commit);
-  now.machine = this_machine();
+  now.machine = this_machine(options.device);
   if (begun.restored) {
     tell_resume(begun, saved, options.fingerprint, progress);
     if (!config.loop.init_from.empty()) {

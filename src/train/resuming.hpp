@@ -26,6 +26,7 @@ struct Beginning {
 struct BeginningOptions {
   bool allow_changed_keys = false;
   std::string version, commit;    // of the program
+  std::string device;             // engine_name()
   std::uint64_t fingerprint = 0;  // of the data
 };
 

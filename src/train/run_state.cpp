@@ -141,6 +141,10 @@ void read_version_2(const nlohmann::json& s, RunState& run) {
   }
   count_of(s, "starts");
   run.provenance = provenance_from_json(s);
+  if (!s.contains("products")) return;
+  const auto& products = s.at("products");
+  products.at("device").get_to(run.algorithms.device);
+  products.at("algorithms").get_to(run.algorithms.by_key);
 }
 
 }  // namespace
@@ -191,6 +195,9 @@ checkpoint::Content to_content(const RunState& run, ModelState& weights,
   }
   auto& config = s["config"] = nlohmann::json::array();
   for (const auto& [key, value] : run.config) config.push_back({key, value});
+  if (!run.algorithms.by_key.empty()) {
+    s["products"] = {{"device", run.algorithms.device}, {"algorithms", run.algorithms.by_key}};
+  }
   return content;
 }
 

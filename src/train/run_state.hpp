@@ -18,7 +18,8 @@
 #include "data/position.hpp"
 #include "features/batch.hpp"
 #include "model/parameters.hpp"
-#include "train/optimizer.hpp"
+#include "ops/linear/linear_algorithms.hpp"
+#include "train/model_state.hpp"
 #include "train/provenance.hpp"
 
 namespace paceline::train {
@@ -49,6 +50,7 @@ struct RunState {
   std::map<std::string, BestEvaluation> best;               // by split
   Provenance provenance;                                    // run_id is empty in version 1
   std::vector<std::pair<std::string, std::string>> config;  // key, value as TOML
+  ops::LinearAlgorithms algorithms;                         // of the GPU's products, if any
 };
 
 // Keeps the evaluation of the run's last step as the best of its split if it is better than those

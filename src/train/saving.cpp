@@ -36,7 +36,8 @@ Result<std::unique_ptr<Saving>> Saving::create(const CheckpointConfig& config,
     touched = restored->rows;
     saving->begun_step_ = saving->saved_step_ = restored->id.step;
   }
-  PL_TRY(saving->saver_, checkpoint::Saver::create(options, saving->content_(), base, touched));
+  PL_TRY(const auto live, saving->content_());
+  PL_TRY(saving->saver_, checkpoint::Saver::create(options, live, base, touched));
   return saving;
 }
 
@@ -47,7 +48,7 @@ bool Saving::due(std::int64_t step) const {
   return by_steps || by_time;
 }
 
-Result<void> Saving::at_boundary(const RunCounters& counters) {
+Result<void> Saving::at_boundary(const RunCounters& counters, bool is_due) {
   collect();
   if (failed_in_a_row_ >= config_.fail_after) {
     return Error(
@@ -55,7 +56,7 @@ Result<void> Saving::at_boundary(const RunCounters& counters) {
         fmt::format("{} saves in a row failed (checkpoint.fail_after = {}), the last with: {}",
                     failed_in_a_row_, config_.fail_after, last_failure_));
   }
-  return save_if(due(counters.step), counters);
+  return save_if(is_due, counters);
 }
 
 Result<void> Saving::while_waiting(const RunCounters& counters) {
@@ -98,7 +99,8 @@ Result<void> Saving::save_if(bool is_due, const RunCounters& counters) {
 }
 
 Result<SaveStart> Saving::start(const RunCounters& counters, bool must) {
-  auto started = saver_->save(content_(), {.prune = counters.bad_in_a_row == 0, .must = must});
+  PL_TRY(const auto live, content_());
+  auto started = saver_->save(live, {.prune = counters.bad_in_a_row == 0, .must = must});
   if (!started) {
     collect();
     return Error(std::move(started.error())).context("saving the state of the run");

@@ -27,17 +27,20 @@ namespace paceline::train {
 
 class Saving {
  public:
-  // The state of the last step boundary, views on live tensors. Called when a save begins.
-  using MakeContent = std::function<checkpoint::Content()>;
+  // The state of the last step boundary, views on live tensors. Called when a save begins, and by
+  // create() for their shapes.
+  using MakeContent = std::function<Result<checkpoint::Content>()>;
 
   // `restored`: what the run goes on from; null at a first start. `directory` must outlive this.
   static Result<std::unique_ptr<Saving>> create(const CheckpointConfig& config,
                                                 RunDirectory& directory, MakeContent content,
                                                 const checkpoint::Restored* restored);
 
-  // After a step. The error that ends the run: too many failures, or a wait for the disk beyond its
-  // limit.
-  Result<void> at_boundary(const RunCounters& counters);
+  // A save is due by steps or time.
+  bool due(std::int64_t step) const;
+  // After a step, with what due() said of it. The error that ends the run: too many failures, or a
+  // wait for the disk beyond its limit.
+  Result<void> at_boundary(const RunCounters& counters, bool is_due);
   // At the same boundary, any number of times: saves when somebody asked.
   Result<void> while_waiting(const RunCounters& counters);
   // Between backward and update: until no copy reads the tables; then what the update changes.
@@ -57,7 +60,6 @@ class Saving {
 
  private:
   Saving(const CheckpointConfig& config, RunDirectory& directory, MakeContent content);
-  bool due(std::int64_t step) const;
   Result<void> save_if(bool is_due, const RunCounters& counters);
   // True when the step needs no save for whoever asked.
   bool settled(const RunCounters& counters);

@@ -82,6 +82,8 @@ Result<LoopConfig> read_loop(Config& config) {
   PL_TRY(const auto seed, config.get_int("train.seed", 1, {.min = 0}));
   PL_TRY(const auto threads, config.get_int("train.threads", 0, {.min = 0, .max = kMaxThreads}));
   PL_TRY(l.device, config.get_choice("train.device", {"auto", "cpu", "cuda"}, l.device));
+  PL_TRY(l.precision, config.get_choice("train.precision", {"auto", "bf16", "fp32"}, l.precision));
+  PL_TRY(const std::string graph, config.get_choice("train.graph", {"on", "off"}, "on"));
   PL_TRY(l.overlap, config.get_bool("train.overlap", l.overlap));
   PL_TRY(l.log_every, config.get_int("train.log_every", l.log_every, {.min = 1}));
   PL_TRY(l.max_bad_steps, config.get_int("train.max_bad_steps", l.max_bad_steps, {.min = 1}));
@@ -89,10 +91,7 @@ Result<LoopConfig> read_loop(Config& config) {
   PL_TRY(l.init_except, config.get_strings("train.init_except", std::vector<std::string>{}));
   l.seed = static_cast<std::uint64_t>(seed);
   l.threads = static_cast<int>(threads);
-  if (l.device == "cuda") {
-    return config.invalid("train.device", "\"cuda\"",
-                          "\"cpu\" or \"auto\": this build has no CUDA ops for the ranker");
-  }
+  l.graph = graph == "on";
   return l;
 }
 
@@ -212,7 +211,7 @@ data::SourceOptions TrainConfig::source_options() const {
 
 KeyClass key_class(std::string_view key) {
   // Longest prefix first. Data paths are free: the fingerprint of the rows decides.
-  constexpr std::array<std::pair<std::string_view, KeyClass>, 29> kClasses{{
+  constexpr std::array<std::pair<std::string_view, KeyClass>, 30> kClasses{{
       {"train.seed", KeyClass::kFixed},
       {"data.seed", KeyClass::kFixed},
       {"data.shuffle_window", KeyClass::kFixed},
@@ -229,6 +228,7 @@ KeyClass key_class(std::string_view key) {
       {"train.max_steps", KeyClass::kReported},
       {"train.max_bad_steps", KeyClass::kReported},
       {"train.device", KeyClass::kReported},
+      {"train.precision", KeyClass::kReported},
       {"batch.", KeyClass::kReported},
       {"optimizer.", KeyClass::kReported},
       {"schedule.", KeyClass::kReported},

@@ -35,8 +35,10 @@ struct LoopConfig {
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;  // 0: until the data ends
   std::uint64_t seed = 1;
-  int threads = 0;  // 0: one per core
-  std::string device = "auto";
+  int threads = 0;              // 0: one per core
+  std::string device = "auto";  // see device_choice.hpp, as for precision
+  std::string precision = "auto";
+  bool graph = true;  // on the GPU: a step is launched as one graph
   bool overlap = true;
   std::int64_t log_every = 10;
   std::int64_t max_bad_steps = 10;  // non-finite steps in a row that stop the run

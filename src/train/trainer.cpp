@@ -4,49 +4,62 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <optional>
 #include <utility>
 
+#include "core/bytes.hpp"
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "data/dataset_listing.hpp"
-#include "model/ranker.hpp"
 #include "telemetry/progress.hpp"
+#include "train/device_choice.hpp"
 #include "train/evaluate.hpp"
 #include "train/resuming.hpp"
 #include "train/run_directory.hpp"
 #include "train/run_state.hpp"
 #include "train/saving.hpp"
+#include "train/step_engine.hpp"
 
 namespace paceline::train {
 
 struct Trainer::Impl {
+  // A step whose result was not taken yet.
+  struct UnderWay {
+    std::int64_t step = 0, epoch = 0;
+    std::int64_t examples = 0, tokens = 0;  // of the run, this step included
+    std::int64_t batch_examples = 0;
+    double factor = 0.0, wait_s = 0.0;
+    Clock::time_point start;
+  };
+
   Impl(TrainConfig c, TrainOptions o, telemetry::Progress& p, RunDirectory d,
-       std::unique_ptr<data::Source> s)
+       std::unique_ptr<data::Source> s, DeviceChoice chosen)
       : config(std::move(c)),
         options(std::move(o)),
         progress(p),
         directory(std::move(d)),
         source(std::move(s)),
+        device(std::move(chosen)),
         pool(config.threads()),
         ctx(pool),
-        ranker(config.model, config.schema, config.limits, ops::cpu_ops(), true),
-        weights(ranker.layout().size(), config.schema.table_rows(), config.model.table_width),
-        dense_grad(static_cast<std::size_t>(ranker.layout().size()) * sizeof(float)),
-        table_grad(static_cast<std::size_t>(ranker.max_lookups() * config.model.table_width) *
-                   sizeof(float)),
-        optimizer(config.optimizer, ranker.layout(), ops::cpu_ops(), ranker.max_lookups()) {}
+        layout(config.model, config.schema),
+        weights(layout.size(), config.schema.table_rows(), config.model.table_width) {}
 
   Result<void> begin();
+  Result<void> open_engine();
+  Result<void> open_saving(const checkpoint::Restored* restored);
   Result<void> open_eval_source();
   Result<void> open_batches();
   Result<TrainSummary> loop();
   Result<void> train_batch(data::BatchPipeline::Lease& lease, double wait_s,
                            Clock::time_point start);
+  // Takes results, oldest first, until `left` steps are under way.
+  Result<void> settle(std::size_t left);
+  Result<void> settle_one();
   Result<void> after_step();
-  Result<void> log_step(const data::BatchPipeline::Lease& lease, double loss,
-                        const StepOutcome& outcome, double factor, double step_s, double wait_s);
-  void show(double loss, std::int64_t epoch);
+  Result<void> log_step(const UnderWay& step, const StepResult& result, double step_s);
+  void show(const UnderWay& step, double loss);
   Result<void> run_evaluation();
   Result<data::BatchPipeline::Fetched> fetch();
   Result<TrainSummary> finish(TrainSummary summary);
@@ -54,20 +67,19 @@ struct Trainer::Impl {
     const auto all = static_cast<double>(config.loop.epochs) * static_cast<double>(source->rows());
     return all > 0 ? static_cast<double>(rows) / all : 1.0;
   }
-  model::Weights view() const { return {weights.dense(), weights.table()}; }
-
   TrainConfig config;
   TrainOptions options;
   telemetry::Progress& progress;
   RunDirectory directory;
   std::unique_ptr<data::Source> source;
   std::unique_ptr<data::Source> eval_source;
+  DeviceChoice device;
   pipeline::TaskPool pool;
   ops::Context ctx;
-  model::Ranker ranker;
-  ModelState weights;
-  HostBuffer dense_grad, table_grad;
-  Optimizer optimizer;
+  model::ParameterLayout layout;
+  ModelState weights;  // the engine's own on the CPU, a copy for saves on the GPU
+  std::unique_ptr<StepEngine> engine;
+  std::deque<UnderWay> under_way;
   std::unique_ptr<Saving> saving;  // copies from the weights
   std::unique_ptr<data::BatchPipeline> batches;
   StopRequest stop;
@@ -78,6 +90,7 @@ struct Trainer::Impl {
   std::int64_t loop_examples = 0;
   double loop_wait_s = 0.0;
   double eval_s = 0.0;
+  Clock::time_point settled_at{};  // when the last result was taken
   std::int64_t logged_block_wait_ns = 0;
   double logged_save_wait_s = 0.0;
 };
@@ -88,10 +101,12 @@ Trainer::~Trainer() = default;
 Result<std::unique_ptr<Trainer>> Trainer::create(TrainConfig config, TrainOptions options,
                                                  telemetry::Progress& progress) {
   PL_TRY(const auto paths, config.data.split("train"));
+  PL_TRY(auto device, choose_device(config.loop));
   PL_TRY(auto source, data::open_parquet(paths, config.schema, config.source_options()));
   PL_TRY(auto directory, RunDirectory::open(config.run_dir));
-  std::unique_ptr<Trainer> trainer(new Trainer(std::make_unique<Impl>(
-      std::move(config), std::move(options), progress, std::move(directory), std::move(source))));
+  std::unique_ptr<Trainer> trainer(new Trainer(
+      std::make_unique<Impl>(std::move(config), std::move(options), progress, std::move(directory),
+                             std::move(source), std::move(device))));
   auto& t = *trainer->impl_;
   PL_TRY_VOID(t.directory.check_is_run(t.config.checkpoint.dir));
   PL_TRY_VOID(t.directory.lock_checkpoints(t.config.checkpoint.dir));
@@ -143,19 +158,40 @@ Result<void> Trainer::Impl::begin() {
   const BeginningOptions how{.allow_changed_keys = options.allow_changed_keys,
                              .version = options.version,
                              .commit = options.commit,
+                             .device = engine_name(device),
                              .fingerprint = source->fingerprint()};
-  PL_TRY(auto begun, begin_run(config, how, ranker.layout(), weights, progress));
+  PL_TRY(auto begun, begin_run(config, how, layout, weights, progress));
   run = std::move(begun.run);
   cuts_before = run.cuts;
   // A run that ended for its bad steps gets as many more.
   if (run.counters.bad_in_a_row >= config.loop.max_bad_steps) run.counters.bad_in_a_row = 0;
-  const auto content = [this] {
+  PL_TRY_VOID(open_engine());
+  return open_saving(begun.restored ? &*begun.restored : nullptr);
+}
+
+Result<void> Trainer::Impl::open_engine() {
+  const SaveHooks hooks{
+      .before_table_update = [this] { return saving->before_table_update(); },
+      .touch = [this](std::span<const std::int32_t> rows) { saving->touch(rows); }};
+  PL_TRY(engine, make_step_engine({config, layout, weights, ctx, device, hooks, run.algorithms}));
+  run.algorithms = engine->algorithms();
+  if (device.cuda) {
+    progress.line(fmt::format("on {} in {}, {} of its memory", device.name,
+                              device.bf16 ? "bf16" : "fp32",
+                              bytes_text(static_cast<std::int64_t>(engine->device_bytes()))));
+  }
+  return {};
+}
+
+Result<void> Trainer::Impl::open_saving(const checkpoint::Restored* restored) {
+  const auto content = [this]() -> Result<checkpoint::Content> {
+    // Until there is a saver the host's state is what the engine began from.
+    if (saving) PL_TRY_VOID(engine->to_host());
     run.cuts = cuts_before;
     if (batches) run.cuts += batches->cuts();
-    return to_content(run, weights, ranker.layout());
+    return to_content(run, weights, layout);
   };
-  PL_TRY(saving, Saving::create(config.checkpoint, directory, content,
-                                begun.restored ? &*begun.restored : nullptr));
+  PL_TRY(saving, Saving::create(config.checkpoint, directory, content, restored));
   return {};
 }
 
@@ -166,6 +202,7 @@ Result<TrainSummary> Trainer::run() {
 }
 
 Result<TrainSummary> Trainer::Impl::finish(TrainSummary summary) {
+  PL_TRY_VOID(settle(0));
   PL_TRY_VOID(saving->finish(run.counters));
   PL_TRY_VOID(directory.flush_metrics());
   summary.step = run.counters.step;
@@ -189,7 +226,8 @@ Result<data::BatchPipeline::Fetched> Trainer::Impl::fetch() {
   std::optional<Error> failed;
   auto fetched = batches->next_batch([&] {
     if (failed) return;
-    auto looked = saving->while_waiting(run.counters);
+    auto looked = saving->requested() ? settle(0) : Result<void>();
+    if (looked) looked = saving->while_waiting(run.counters);
     if (looked) return;
     failed = std::move(looked.error());
     batches->stop();
@@ -241,19 +279,14 @@ Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, doubl
                                         Clock::time_point start) {
   const features::Batch& batch = lease.batch();
   auto& counters = run.counters;
+  // Results that may end the run come before another step.
+  if (counters.bad_in_a_row + static_cast<std::int64_t>(under_way.size()) >=
+      config.loop.max_bad_steps) {
+    PL_TRY_VOID(settle(0));
+  }
   const double factor =
       config.schedule.factor(run_progress(run.position.rows), run_progress(lease.position().rows));
-  ranker.forward(ctx, view(), batch);
-  const double loss = ranker.loss(ctx, batch, {});
-  const auto lookups = ranker.lookups();
-  const auto table_grads = table_grad.as<float>().subspan(
-      0, lookups.size() * static_cast<std::size_t>(config.model.table_width));
-  ranker.backward(ctx, view(), batch, {dense_grad.as<float>(), table_grads});
-  // The copy of a save reads the tables until here.
-  PL_TRY_VOID(saving->before_table_update());
-  saving->touch(lookups);
-  const StepOutcome outcome =
-      optimizer.step(ctx, weights, {dense_grad.as<float>(), table_grads, lookups}, loss, factor);
+  PL_TRY_VOID(engine->submit(batch, factor));
 
   ++counters.step;
   counters.examples += batch.examples();
@@ -263,65 +296,80 @@ Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, doubl
   lease.mark_trained();
   run.position = batches->offsets_to_commit();
   if (options.on_batch) options.on_batch(batch.dataset_row());
+  under_way.push_back({counters.step, lease.epoch(), counters.examples, counters.tokens,
+                       batch.examples(), factor, wait_s, start});
+  lease.give_back();
+  return settle(static_cast<std::size_t>(engine->lag()));
+}
 
-  counters.bad_in_a_row = outcome.applied ? 0 : counters.bad_in_a_row + 1;
-  if (!outcome.applied) {
+Result<void> Trainer::Impl::settle(std::size_t left) {
+  while (under_way.size() > left) PL_TRY_VOID(settle_one());
+  return {};
+}
+
+Result<void> Trainer::Impl::settle_one() {
+  const StepResult result = engine->take();
+  const UnderWay step = under_way.front();
+  under_way.pop_front();
+  const double step_s = seconds_since(std::max(step.start, settled_at));
+  settled_at = Clock::now();
+  auto& counters = run.counters;
+  const bool applied = result.outcome.applied;
+  counters.bad_in_a_row = applied ? 0 : counters.bad_in_a_row + 1;
+  if (!applied) {
     ++counters.skipped_steps;
     log::warning(
         fmt::format("step {}: loss {} or gradient norm {} is not finite; the batch is skipped "
                     "({} in a row)",
-                    counters.step, loss, outcome.grad_norm, counters.bad_in_a_row));
+                    step.step, result.loss, result.outcome.grad_norm, counters.bad_in_a_row));
   }
-  if (counters.step % config.loop.log_every == 0 || !outcome.applied) {
-    PL_TRY_VOID(log_step(lease, loss, outcome, factor, seconds_since(start), wait_s));
+  if (step.step % config.loop.log_every == 0 || !applied) {
+    PL_TRY_VOID(log_step(step, result, step_s));
   }
-  const std::int64_t epoch = lease.epoch();
-  lease.give_back();
-  show(loss, epoch);
+  show(step, result.loss);
   if (counters.bad_in_a_row >= config.loop.max_bad_steps) {
     return Error(
         Code::kInternal,
         fmt::format("step {}: {} steps in a row had a non-finite loss or gradient "
                     "(train.max_bad_steps = {}); a lower optimizer.lr or a check of the number "
                     "columns may help",
-                    counters.step, counters.bad_in_a_row, config.loop.max_bad_steps));
+                    step.step, counters.bad_in_a_row, config.loop.max_bad_steps));
   }
   return {};
 }
 
-Result<void> Trainer::Impl::log_step(const data::BatchPipeline::Lease& lease, double loss,
-                                     const StepOutcome& outcome, double factor, double step_s,
-                                     double wait_s) {
+Result<void> Trainer::Impl::log_step(const UnderWay& step, const StepResult& result,
+                                     double step_s) {
   nlohmann::json line;
-  line["step"] = run.counters.step;
-  line["epoch"] = lease.epoch();
+  line["step"] = step.step;
+  line["epoch"] = step.epoch;
   // JSON has no NaN: a loss that is not finite is written as null.
-  line["loss"] = loss;
-  line["examples"] = run.counters.examples;
-  line["tokens"] = run.counters.tokens;
-  line["lr"] = config.optimizer.lr * factor;
-  line["grad_norm"] = outcome.grad_norm;
-  line["applied"] = outcome.applied;
+  line["loss"] = result.loss;
+  line["examples"] = step.examples;
+  line["tokens"] = step.tokens;
+  line["lr"] = config.optimizer.lr * step.factor;
+  line["grad_norm"] = result.outcome.grad_norm;
+  line["applied"] = result.outcome.applied;
   line["step_ms"] = step_s * 1e3;
   // What the loop waited for a batch in this step; what the batcher waited for readers, and the
   // loop for saves, since the last line.
   const auto blocks_ns = batches->block_waits().consumer_wait_ns;
-  line["wait_ms"] = {{"batches", wait_s * 1e3},
+  line["wait_ms"] = {{"batches", step.wait_s * 1e3},
                      {"blocks", static_cast<double>(blocks_ns - logged_block_wait_ns) * 1e-6}};
   line["wait_ms"]["save"] = (saving->wait_s() - logged_save_wait_s) * 1e3;
   logged_block_wait_ns = blocks_ns;
   logged_save_wait_s = saving->wait_s();
-  line["examples_per_s"] = step_s > 0 ? lease.batch().examples() / step_s : 0.0;
+  line["examples_per_s"] = step_s > 0 ? static_cast<double>(step.batch_examples) / step_s : 0.0;
   return directory.append_metrics(line);
 }
 
-void Trainer::Impl::show(double loss, std::int64_t epoch) {
+void Trainer::Impl::show(const UnderWay& step, double loss) {
   telemetry::ProgressSample s;
   // Evaluation and saving are left out of the rate.
   const double busy_s = seconds_since(loop_start) - eval_s - saving->wait_s();
-  s.step = run.counters.step;
+  s.step = step.step;
   s.epochs = config.loop.epochs;
-  s.epoch = epoch;
+  s.epoch = step.epoch;
   s.loss = loss;
   s.examples_per_s = busy_s > 0 ? static_cast<double>(loop_examples) / busy_s : 0.0;
   s.wait_share = busy_s > 0 ? loop_wait_s / busy_s : 0.0;
@@ -330,7 +378,7 @@ void Trainer::Impl::show(double loss, std::int64_t epoch) {
   double left = s.fraction > 0.0 ? rows / s.fraction - rows : 0.0;
   if (config.loop.max_steps > 0) {
     // The run may end sooner: at max_steps, at the examples that a step has taken so far.
-    const auto steps = static_cast<double>(run.counters.step);
+    const auto steps = static_cast<double>(step.step);
     const auto most = static_cast<double>(config.loop.max_steps);
     left = std::min(left, rows / steps * (most - steps));
     s.fraction = std::max(s.fraction, steps / most);
@@ -344,12 +392,15 @@ Result<void> Trainer::Impl::after_step() {
   if (config.eval.every_steps > 0 && run.counters.step % config.eval.every_steps == 0) {
     PL_TRY_VOID(run_evaluation());
   }
-  return saving->at_boundary(run.counters);
+  const bool due = saving->due(run.counters.step);
+  if (due || saving->requested()) PL_TRY_VOID(settle(0));
+  return saving->at_boundary(run.counters, due);
 }
 
 Result<void> Trainer::Impl::run_evaluation() {
+  PL_TRY_VOID(settle(0));
   const auto start = Clock::now();
-  auto metrics = evaluate(config, config.eval.split, *eval_source, ranker, view(), ctx, stop);
+  auto metrics = evaluate(config, config.eval.split, *eval_source, *engine, stop);
   const double took = seconds_since(start);
   eval_s += took;
   if (!metrics) {
@@ -372,10 +423,9 @@ std::int64_t Trainer::epoch_rows() const { return impl_->source->rows(); }
 
 std::size_t Trainer::memory_bytes() const {
   const auto& t = *impl_;
-  const auto floats = static_cast<std::size_t>(3 * t.ranker.layout().size() +
+  const auto floats = static_cast<std::size_t>(3 * t.layout.size() +
                                                t.weights.table_rows * (t.weights.table_width + 1));
-  return floats * sizeof(float) + t.ranker.memory_bytes() + t.dense_grad.size_bytes() +
-         t.table_grad.size_bytes() + t.saving->memory_bytes() +
+  return floats * sizeof(float) + t.engine->host_bytes() + t.saving->memory_bytes() +
          static_cast<std::size_t>(t.batches->memory().total());
 }
 

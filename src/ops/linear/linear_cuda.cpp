@@ -127,7 +127,7 @@ struct LinearCuda::Impl {
   Impl(std::string name, void* scratch, std::size_t scratch_bytes, const LinearAlgorithms& given)
       : workspace(scratch), workspace_bytes(scratch_bytes) {
     must(cublasLtCreate(&handle), "cuBLASLt");
-    device = fmt::format("{}, {}", name, cublasLtGetVersion());
+    device = linear_device(name);
     if (given.device == device) {
       known = given.by_key;
     } else {
@@ -227,6 +227,10 @@ float LinearCuda::Impl::measure(const device::Stream& stream, Product& p, const 
     if (best < 0.0F || ms < best) best = ms;
   }
   return best;
+}
+
+std::string linear_device(const std::string& gpu) {
+  return fmt::format("{}, cuBLASLt {}", gpu, cublasLtGetVersion());
 }
 
 LinearCuda::LinearCuda(std::string device, void* workspace, std::size_t workspace_bytes,

@@ -14,12 +14,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
 #include "core/error.hpp"
 #include "device/stream.hpp"
+#include "ops/linear/linear_algorithms.hpp"
 
 namespace paceline::ops {
 
@@ -48,12 +48,6 @@ struct LinearCudaShape {
   std::string key() const;
 };
 
-// Algorithms by LinearCudaShape::key(). They hold for one device and one version of cuBLASLt.
-struct LinearAlgorithms {
-  std::string device;  // name of the GPU and version of cuBLASLt: "NVIDIA H200 (9.0), 130100"
-  std::map<std::string, std::string> by_key;  // the algorithm's words in hexadecimal
-};
-
 struct LinearPointers {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -62,6 +56,9 @@ struct LinearPointers {
   void* aux = nullptr;
   float alpha = 1.0F;
 };
+
+// LinearAlgorithms::device of this process on the GPU of that name.
+std::string linear_device(const std::string& gpu);
 
 // Prepared products. One stream at a time: products share the scratch memory.
 class LinearCuda {
