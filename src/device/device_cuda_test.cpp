@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/gpu.hpp"
+#include "device/graph.hpp"
 #include "device/memory.hpp"
 #include "device/testing/gpu_test.hpp"
 
@@ -62,6 +63,39 @@ TEST_F(Device, AnArenaOfTwoPassesFits) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a) % kBufferAlign, 0U);
   EXPECT_GE(reinterpret_cast<std::byte*>(b) - reinterpret_cast<std::byte*>(a), 12);
   EXPECT_EQ(arena.used(), memory->size_bytes());
+}
+
+TEST_F(Device, AGraphRunsWhatWasCapturedAsOftenAsItIsLaunched) {
+  auto memory = Memory::create(64, "the test");
+  auto host = PinnedBuffer::create(64, "the test");
+  auto back = PinnedBuffer::create(64, "the test");
+  ASSERT_TRUE(memory.ok() && host.ok() && back.ok());
+  const Stream stream("test");
+  const auto launches = [&] {
+    copy_to_device(stream, memory->data(), host->data(), 64);
+    copy_to_host(stream, back->data(), memory->data(), 64);
+  };
+  std::memset(host->data(), 1, 64);
+  const Graph graph = Graph::capture(stream, launches);
+  stream.synchronize();
+  EXPECT_EQ(back->data()[0], std::byte{0}) << "capturing runs nothing";
+  for (int round = 2; round < 6; ++round) {
+    std::memset(host->data(), round, 64);
+    graph.launch(stream);
+    stream.synchronize();
+    EXPECT_EQ(std::memcmp(host->data(), back->data(), 64), 0) << round;
+  }
+}
+
+TEST_F(Device, ADelayHoldsUpItsStreamAlone) {
+  const Stream slow("slow"), fast("fast");
+  Event late, early;
+  delay(slow, 200'000);
+  late.record(slow);
+  early.record(fast);
+  early.wait();
+  EXPECT_FALSE(late.done());
+  late.wait();
 }
 
 }  // namespace

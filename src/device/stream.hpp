@@ -58,6 +58,9 @@ class Stream {
 // of a later error. `kernel` must be a literal.
 void launched(const char* kernel, const Stream& stream);
 
+// Holds the stream up for so long, in stream order: for tests of what waits for what.
+void delay(const Stream& stream, int microseconds);
+
 // For calls of the CUDA runtime: `status` is a cudaError_t, 0 is success. Fatal otherwise.
 void check(int status, const char* what);
 

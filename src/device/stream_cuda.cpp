@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "core/log.hpp"
@@ -59,6 +62,16 @@ void launched(const char* kernel, const Stream& stream) {
   if (const auto status = cudaGetLastError(); status != cudaSuccess) {
     fatal(status, fmt::format("the launch of {} on stream {}", kernel, stream.name()));
   }
+}
+
+void delay(const Stream& stream, int microseconds) {
+  const auto sleep = [](void* how_long) {
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(reinterpret_cast<std::intptr_t>(how_long)));
+  };
+  check(cudaLaunchHostFunc(raw(stream), sleep,
+                           reinterpret_cast<void*>(static_cast<std::intptr_t>(microseconds))),
+        "cudaLaunchHostFunc");
 }
 
 Event::Event(bool timed) {

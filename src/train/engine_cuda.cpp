@@ -192,7 +192,7 @@ class CudaEngine final : public StepEngine {
   };
 
   explicit CudaEngine(const StepEngineOptions& o)
-      : config_(o.config), state_(o.state), hooks_(o.hooks) {}
+      : config_(o.config), state_(o.state), hooks_(o.hooks), before_work_(o.before_work) {}
   Result<void> allocate(const StepEngineOptions& o);
   void place(Arena& arena);
   void begin(const StepEngineOptions& o);
@@ -209,6 +209,7 @@ class CudaEngine final : public StepEngine {
   const TrainConfig& config_;
   ModelState& state_;
   SaveHooks hooks_;
+  std::function<void(const device::Stream&)> before_work_;
   device::Stream compute_{"steps"}, copy_{"batches"};
   std::unique_ptr<model::RankerCuda<T>> ranker_;
   device::Memory memory_;
@@ -367,6 +368,7 @@ Result<void> CudaEngine<T>::submit(const features::Batch& batch, double factor) 
   slot.prepared.wait();  // the copy out of pinned memory
   ranker_->stage(batch, factor, slot.staged.data());
   copy_.wait_for(slot.done);
+  if (before_work_) before_work_(copy_);
   if (slot.prepare) {
     slot.prepare.launch(copy_);
   } else {
@@ -374,6 +376,7 @@ Result<void> CudaEngine<T>::submit(const features::Batch& batch, double factor) 
   }
   slot.prepared.record(copy_);
   compute_.wait_for(slot.prepared);
+  if (before_work_) before_work_(compute_);
   if (slot.step) {
     slot.step.launch(compute_);
   } else {

@@ -23,6 +23,10 @@
 #include "train/optimizer.hpp"
 #include "train/scorer.hpp"
 
+namespace paceline::device {
+class Stream;
+}
+
 namespace paceline::train {
 
 struct TrainConfig;
@@ -66,6 +70,8 @@ struct StepEngineOptions {
   const DeviceChoice& device;
   SaveHooks hooks;
   const ops::LinearAlgorithms& known;  // of the run so far
+  // Tests: called before a batch's work is put on a stream of the GPU.
+  std::function<void(const device::Stream&)> before_work = {};
 };
 
 // What is referred to must outlive the engine. kInvalidArgument for sizes that the device does not
