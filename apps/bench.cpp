@@ -384,12 +384,7 @@ void add_bench(CLI::App& app, Command& chosen) {
                           std::int64_t most) {
     loader->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
   };
-  loader
-      ->add_option("--set", args->overrides,
-                   "section.key=value, overrides the config; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false)
-      ->take_all();
+  add_overrides(*loader, args->overrides);
   number("--readers", args->readers, "threads that read; else data.readers", 1, 256);
   number("--depth", args->depth, "batches cut ahead; else data.depth", 1, 1024);
   number("--batch", args->batch, "examples of a batch; else batch.examples", 1, 1 << 20);
@@ -402,6 +397,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   number("--rounds", args->rounds, "rounds; the cheapest of each counts", 1, 1000);
   loader->add_flag("--json", args->json, "one JSON object");
   loader->callback([args, &chosen] { chosen = [args] { return bench_loader(*args); }; });
+  add_bench_step(*bench, chosen);
 }
 
 }  // namespace paceline::app

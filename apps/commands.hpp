@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -24,6 +25,12 @@ void add_rank(CLI::App& app, Command& chosen);
 void add_checkpoint(CLI::App& app, Command& chosen);
 void add_doctor(CLI::App& app, Command& chosen);
 void add_bench(CLI::App& app, Command& chosen);
+void add_bench_step(CLI::App& bench, Command& chosen);
+
+// Option --set of a command that reads a config. `overrides` must live as long as the command.
+CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides);
+// Option --device, added after --set: it comes last and wins.
+void add_device(CLI::App& command, std::vector<std::string>& overrides);
 
 // Takes SIGINT and SIGTERM for the whole process while it lives: the first ends the process with
 // 130 unless a StopOnSignal says what to do, the second ends it in any case. SIGUSR1 does nothing

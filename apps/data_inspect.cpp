@@ -108,9 +108,7 @@ void add_data_inspect(CLI::App& data, Command& chosen) {
   auto* split =
       command->add_option("--split", args->split, "of a config: train (default), valid or test");
   split->check(CLI::IsMember({"train", "valid", "test"}));
-  auto* set = command->add_option("--set", args->overrides,
-                                  "section.key=value, overrides the config; may be repeated");
-  set->type_name("KEY=VALUE")->allow_extra_args(false)->take_all();
+  auto* set = add_overrides(*command, args->overrides);
   command
       ->add_option("--limit-rows", args->limit_rows,
                    "read only the row groups that hold the first N rows (0: all)")

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "commands.hpp"
+#include "device/gpu.hpp"
 
 namespace paceline::app {
 namespace {
@@ -26,26 +27,15 @@ std::string first_value(const char* file, const std::string& key) {
   return "unknown";
 }
 
-// The driver's version line, or empty where there is no NVIDIA driver.
-std::string nvidia_driver() {
-  std::ifstream in("/proc/driver/nvidia/version");
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
-
-// Names of the GPUs that the driver lists.
-std::vector<std::string> nvidia_gpus() {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    names.push_back(first_value((entry.path() / "information").c_str(), "Model"));
-  }
-  return names;
-}
-
 void line(const std::string& what, const std::string& value) {
   fmt::print("  {:<18} {}\n", what, value);
+}
+
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / 1073741824.0; }
+
+// "13.0" from 13000.
+std::string cuda_version(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
 Result<int> doctor() {
@@ -72,17 +62,15 @@ Result<int> doctor() {
 
   fmt::print("\ndevices\n");
   line("cpu", "usable");
-  line("cuda code", PACELINE_CUDA_BUILT != 0
-                        ? "compiled in"
-                        : "not compiled in: `make build` does where nvcc is found");
-  const std::string driver = nvidia_driver();
-  if (driver.empty()) {
-    line("cuda", "no NVIDIA driver on this machine: training runs on the CPU");
+  const auto gpu = device::find_gpu();
+  if (gpu) {
+    line("gpu", fmt::format("{}, {:.1f} GiB, {:.1f} of them free", device::name_of(*gpu),
+                            gib(gpu->memory_bytes), gib(gpu->free_bytes)));
+    line("CUDA",
+         fmt::format("{}, driver for {}", cuda_version(gpu->runtime), cuda_version(gpu->driver)));
+    line("cuda", "usable: training runs there unless train.device = \"cpu\"");
   } else {
-    line("driver", driver);
-    for (const auto& name : nvidia_gpus()) {
-      line("gpu", name + " (not used: the ranker has no CUDA ops yet)");
-    }
+    line("cuda", fmt::format("not usable: {}; training runs on the CPU", gpu.error().message()));
   }
 
   fmt::print("\nchecks\n");
@@ -106,7 +94,13 @@ Result<int> doctor() {
   if (!error && space.available < 1073741824U) {
     problem("disk", "less than 1 GiB free here: checkpoints may not fit");
   }
-  if (well) line("all well", "nothing is missing for training on this machine's CPU");
+  if (gpu && gpu->free_bytes < gpu->memory_bytes / 2) {
+    problem("slow", "other programs hold more than half of the GPU's memory");
+  }
+  if (well) {
+    line("all well",
+         fmt::format("nothing is missing for training on this machine's {}", gpu ? "GPU" : "CPU"));
+  }
   return 0;
 }
 

@@ -42,12 +42,8 @@ void add_eval(CLI::App& app, Command& chosen) {
       "eval", "Metrics of a split: a table here, one object per action in the run's eval.jsonl");
   command->add_option("CONFIG|RUN", args->target, "config file, or run directory")->required();
   command->add_option("--split", args->split, "train, valid or test")->capture_default_str();
-  command
-      ->add_option("--set", args->overrides,
-                   "section.key=value, overrides the config; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false)
-      ->take_all();
+  add_overrides(*command, args->overrides);
+  add_device(*command, args->overrides);
   command->footer(
       "auc is exact with ties; user_auc is weighted by candidates over users with both "
       "classes;\nne is log loss / entropy of the base rate; [..] are 95 % bootstrap "

@@ -59,12 +59,8 @@ void add_rank(CLI::App& app, Command& chosen) {
   command->add_option(
       "--weights", args->weights,
       "action=number,...: weights of the column `score`; default: the config's `score` keys");
-  command
-      ->add_option("--set", args->overrides,
-                   "section.key=value, overrides the config; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false)
-      ->take_all();
+  add_overrides(*command, args->overrides);
+  add_device(*command, args->overrides);
   command->footer(
       "Writes user, time and candidate ids as read, and a list column for each trained "
       "action\n(score_<action>, a probability), for each target (predicted_<target>), and the "

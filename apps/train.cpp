@@ -83,12 +83,8 @@ void add_train(CLI::App& app, Command& chosen) {
       "train", "Train; the same command again goes on from the newest complete checkpoint");
   command->add_option("CONFIG", args->config, "TOML file, or a run directory to go on with")
       ->required();
-  command
-      ->add_option("--set", args->overrides,
-                   "section.key=value, overrides the config; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false)
-      ->take_all();
+  add_overrides(*command, args->overrides);
+  add_device(*command, args->overrides);
   command->add_flag("--allow-changed-keys", args->options.allow_changed_keys,
                     "go on although keys differ that a resume should not change (data.seed and "
                     "data.shuffle_window never may)");

@@ -36,7 +36,8 @@ enum class RngStream : std::uint32_t {
   kRows = 3,
   kBootstrap = 4,
   kSynth = 5,
-  kTest = 6
+  kTest = 6,
+  kBench = 7
 };
 
 // Random numbers addressed by (seed, stream, a, b).

@@ -39,7 +39,7 @@ Result<Gpu> find_gpu() {
   if (gpu.major != kHopper) {
     return unavailable(
         fmt::format("{} is not a Hopper GPU (compute capability 9.0), the only kind that code is "
-                    "compiled in for; allowed: train.device = \"cpu\"",
+                    "compiled in for",
                     name_of(gpu)));
   }
   std::size_t total = 0;

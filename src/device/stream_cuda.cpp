@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/log.hpp"
+#include "device/profile.hpp"
 #include "device/stream.hpp"
 
 namespace paceline::device {
@@ -62,6 +63,7 @@ void launched(const char* kernel, const Stream& stream) {
   if (const auto status = cudaGetLastError(); status != cudaSuccess) {
     fatal(status, fmt::format("the launch of {} on stream {}", kernel, stream.name()));
   }
+  if (Profile* profile = active_profile(); profile != nullptr) profile->mark(kernel, stream);
 }
 
 void delay(const Stream& stream, int microseconds) {

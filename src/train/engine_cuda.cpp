@@ -10,6 +10,7 @@
 
 #include "device/graph.hpp"
 #include "device/memory.hpp"
+#include "device/profile.hpp"
 #include "model/ranker_cuda.hpp"
 #include "ops/adamw/adamw_cuda.hpp"
 #include "ops/global_norm/global_norm_cuda.hpp"
@@ -170,6 +171,8 @@ class CudaEngine final : public StepEngine {
   int lag() const override { return 1; }
   Result<void> to_host() override;
 
+  Result<std::vector<device::KernelTime>> profile(const features::Batch& batch,
+                                                  double factor) override;
   std::span<const float> score(const features::Batch& batch) override;
   int outputs() const override { return ranker_->outputs(); }
   std::size_t host_bytes() const override {
@@ -196,6 +199,7 @@ class CudaEngine final : public StepEngine {
   Result<void> allocate(const StepEngineOptions& o);
   void place(Arena& arena);
   void begin(const StepEngineOptions& o);
+  void hand_over(int slot, const features::Batch& batch, double factor);
   void prepare(int slot);
   void step(int slot);
   void update(int slot);
@@ -360,10 +364,9 @@ void CudaEngine<T>::update(int slot) {
   ops::table_apply_cuda<float>(compute_, table);
 }
 
+// The batch is in the slot, its lookups sorted, before the compute stream goes on.
 template <typename T>
-Result<void> CudaEngine<T>::submit(const features::Batch& batch, double factor) {
-  PL_CHECK(submitted_ - taken_ < kSlots, "a result is taken before its slot is used again");
-  const int s = static_cast<int>(submitted_ % kSlots);
+void CudaEngine<T>::hand_over(int s, const features::Batch& batch, double factor) {
   Slot& slot = at(s);
   slot.prepared.wait();  // the copy out of pinned memory
   ranker_->stage(batch, factor, slot.staged.data());
@@ -376,15 +379,38 @@ Result<void> CudaEngine<T>::submit(const features::Batch& batch, double factor) 
   }
   slot.prepared.record(copy_);
   compute_.wait_for(slot.prepared);
+}
+
+template <typename T>
+Result<void> CudaEngine<T>::submit(const features::Batch& batch, double factor) {
+  PL_CHECK(submitted_ - taken_ < kSlots, "a result is taken before its slot is used again");
+  const int s = static_cast<int>(submitted_ % kSlots);
+  hand_over(s, batch, factor);
   if (before_work_) before_work_(compute_);
-  if (slot.step) {
-    slot.step.launch(compute_);
+  if (at(s).step) {
+    at(s).step.launch(compute_);
   } else {
     step(s);
   }
-  slot.done.record(compute_);
+  at(s).done.record(compute_);
   ++submitted_;
   return touch(batch);
+}
+
+template <typename T>
+Result<std::vector<device::KernelTime>> CudaEngine<T>::profile(const features::Batch& batch,
+                                                               double factor) {
+  PL_CHECK(submitted_ - taken_ < kSlots, "a result is taken before its slot is used again");
+  const int s = static_cast<int>(submitted_ % kSlots);
+  hand_over(s, batch, factor);
+  compute_.synchronize();
+  device::Profile profile(compute_);
+  step(s);
+  auto kernels = profile.finish();
+  at(s).done.record(compute_);
+  ++submitted_;
+  PL_TRY_VOID(touch(batch));
+  return kernels;
 }
 
 // Table rows of the step, for saves that write differences.

@@ -37,6 +37,12 @@ class CpuEngine final : public StepEngine {
   int lag() const override { return 0; }
   Result<void> to_host() override { return {}; }
 
+  Result<std::vector<device::KernelTime>> profile(const features::Batch& batch,
+                                                  double factor) override {
+    PL_TRY_VOID(submit(batch, factor));
+    return std::vector<device::KernelTime>();
+  }
+
   std::span<const float> score(const features::Batch& batch) override {
     return ranker_.forward(ctx_, view(), batch);
   }

@@ -12,8 +12,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
+#include "device/profile.hpp"
+#include "device/stream.hpp"
 #include "features/batch.hpp"
 #include "model/parameters.hpp"
 #include "ops/context.hpp"
@@ -22,10 +25,6 @@
 #include "train/model_state.hpp"
 #include "train/optimizer.hpp"
 #include "train/scorer.hpp"
-
-namespace paceline::device {
-class Stream;
-}
 
 namespace paceline::train {
 
@@ -47,6 +46,10 @@ class StepEngine : public Scorer {
   virtual int lag() const = 0;
   // The host's state becomes that after all steps submitted. Blocks.
   virtual Result<void> to_host() = 0;
+
+  // A step like any other, with the time of each kernel; waits for it. Empty on the CPU.
+  virtual Result<std::vector<device::KernelTime>> profile(const features::Batch& batch,
+                                                          double factor) = 0;
 
   virtual std::size_t host_bytes() const = 0;    // besides the state
   virtual std::size_t device_bytes() const = 0;  // on the GPU

@@ -6,12 +6,14 @@ namespace paceline::train {
 namespace {
 
 TEST(KeyClass, FollowsTheDesign) {
-  for (const char* key : {"data.depth", "data.readers", "train.threads", "train.overlap",
-                          "train.log_every", "eval.every_steps", "run.dir", "data.train"}) {
+  for (const char* key :
+       {"data.depth", "data.readers", "train.threads", "train.overlap", "train.graph",
+        "train.log_every", "eval.every_steps", "run.dir", "data.train"}) {
     EXPECT_EQ(key_class(key), KeyClass::kFree) << key;
   }
-  for (const char* key : {"batch.examples", "batch.tokens", "train.device", "schedule.kind",
-                          "checkpoint.keep_last", "train.epochs", "optimizer.lr"}) {
+  for (const char* key :
+       {"batch.examples", "batch.tokens", "train.device", "train.precision", "schedule.kind",
+        "checkpoint.keep_last", "train.epochs", "optimizer.lr"}) {
     EXPECT_EQ(key_class(key), KeyClass::kReported) << key;
   }
   for (const char* key :

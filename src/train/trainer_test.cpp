@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "core/clock.hpp"
 #include "data/testing/impressions.hpp"
+#include "device/gpu.hpp"
 #include "telemetry/progress.hpp"
 
 namespace paceline::train {
@@ -74,6 +75,22 @@ TEST_F(TrainerTest, StopsAfterSoManyStepsThatAreNotFinite) {
   EXPECT_GE(saved->state["skipped_steps"].get<int>(), 3);
   EXPECT_EQ(saved->state["adam_steps"].get<int>(),
             saved->state["step"].get<int>() - saved->state["skipped_steps"].get<int>());
+}
+
+TEST_F(TrainerTest, AGpuThatIsAskedForAndNotThereIsRefusedBeforeAnyWork) {
+  if (device::find_gpu()) GTEST_SKIP() << "there is a GPU";
+  telemetry::Progress progress(nowhere_, false);
+  const auto refusal = [&](const std::vector<std::string>& sets) {
+    const auto trainer = Trainer::create(config(sets), {}, progress);
+    EXPECT_EQ(trainer.error().code(), Code::kInvalidArgument);
+    return trainer.error().text();
+  };
+  const std::string cuda = refusal({"train.device=cuda"});
+  EXPECT_NE(cuda.find("train.device = \"cuda\""), std::string::npos) << cuda;
+  EXPECT_NE(cuda.find("allowed here: \"cpu\" or \"auto\""), std::string::npos) << cuda;
+  const std::string bf16 = refusal({"train.precision=bf16"});
+  EXPECT_NE(bf16.find("train.precision = \"bf16\""), std::string::npos) << bf16;
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() / "run"));
 }
 
 TEST_F(TrainerTest, AStopFromAnotherThreadEndsTrainingAndEvaluation) {
