@@ -23,9 +23,13 @@ bool cuda_built() { return true; }
 Result<Gpu> find_gpu() {
   int count = 0;
   if (const auto status = cudaGetDeviceCount(&count); status != cudaSuccess) {
-    return unavailable(fmt::format("no usable GPU: {}", reason(status)));
+    const std::string why = reason(status);
+    if (status == cudaErrorInsufficientDriver) {
+      return unavailable("there is no NVIDIA driver, or one older than CUDA 13.0 needs");
+    }
+    return unavailable(fmt::format("no GPU answers: {}", why));
   }
-  if (count == 0) return unavailable("no usable GPU: the driver lists none");
+  if (count == 0) return unavailable("the NVIDIA driver lists no GPU");
   cudaDeviceProp properties{};
   if (const auto status = cudaGetDeviceProperties(&properties, 0); status != cudaSuccess) {
     return unavailable(fmt::format("the GPU does not answer: {}", reason(status)));
