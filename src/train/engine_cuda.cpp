@@ -193,12 +193,25 @@ class CudaEngine final : public StepEngine {
     device::Event prepared, done;
     device::Graph prepare, step;
   };
+  // When a step began and ended. One more than slots: when a result is taken, the marks of the step
+  // before must still be there although the step after is under way.
+  struct Marks {
+    device::Event begin{true}, end{true};
+    bool follows = false;  // nothing but the step before ran before it
+  };
 
   explicit CudaEngine(const StepEngineOptions& o)
       : config_(o.config), state_(o.state), hooks_(o.hooks), before_work_(o.before_work) {}
   Result<void> allocate(const StepEngineOptions& o);
   void place(Arena& arena);
   void begin(const StepEngineOptions& o);
+  void mark_begin();
+  void mark_end();
+  double idle_s() const;  // before the step whose result is taken next
+  Marks& marks(std::int64_t step) { return marks_[static_cast<std::size_t>(step % (kSlots + 1))]; }
+  const Marks& marks(std::int64_t step) const {
+    return marks_[static_cast<std::size_t>(step % (kSlots + 1))];
+  }
   void hand_over(int slot, const features::Batch& batch, double factor);
   void prepare(int slot);
   void step(int slot);
@@ -231,6 +244,8 @@ class CudaEngine final : public StepEngine {
   std::array<Slot, kSlots> slots_;
   Logits<T> logits_;
   std::int64_t submitted_ = 0, taken_ = 0;
+  std::array<Marks, kSlots + 1> marks_;
+  bool follows_ = false;  // the next step follows another without a copy or scores between
 };
 
 template <typename T>
@@ -387,11 +402,13 @@ Result<void> CudaEngine<T>::submit(const features::Batch& batch, double factor) 
   const int s = static_cast<int>(submitted_ % kSlots);
   hand_over(s, batch, factor);
   if (before_work_) before_work_(compute_);
+  mark_begin();
   if (at(s).step) {
     at(s).step.launch(compute_);
   } else {
     step(s);
   }
+  mark_end();
   at(s).done.record(compute_);
   ++submitted_;
   return touch(batch);
@@ -404,9 +421,11 @@ Result<std::vector<device::KernelTime>> CudaEngine<T>::profile(const features::B
   const int s = static_cast<int>(submitted_ % kSlots);
   hand_over(s, batch, factor);
   compute_.synchronize();
+  mark_begin();
   device::Profile profile(compute_);
   step(s);
   auto kernels = profile.finish();
+  mark_end();
   at(s).done.record(compute_);
   ++submitted_;
   PL_TRY_VOID(touch(batch));
@@ -431,14 +450,34 @@ Result<void> CudaEngine<T>::touch(const features::Batch& batch) {
 template <typename T>
 StepResult CudaEngine<T>::take() {
   PL_CHECK(taken_ < submitted_, "a step was submitted");
-  const int s = static_cast<int>(taken_++ % kSlots);
+  const int s = static_cast<int>(taken_ % kSlots);
   at(s).done.wait();
   const ops::StepDecision& decision = *result(s);
-  return {decision.loss, {decision.applied != 0, decision.grad_norm}};
+  const double idle = idle_s();
+  ++taken_;
+  return {decision.loss, {decision.applied != 0, decision.grad_norm}, idle};
+}
+
+template <typename T>
+void CudaEngine<T>::mark_begin() {
+  Marks& now = marks(submitted_);
+  now.follows = std::exchange(follows_, true);
+  now.begin.record(compute_);
+}
+template <typename T>
+void CudaEngine<T>::mark_end() {
+  marks(submitted_).end.record(compute_);
+}
+template <typename T>
+double CudaEngine<T>::idle_s() const {
+  const Marks& now = marks(taken_);
+  if (!now.follows) return 0.0;
+  return static_cast<double>(device::elapsed_ms(marks(taken_ - 1).end, now.begin)) * 1e-3;
 }
 
 template <typename T>
 Result<void> CudaEngine<T>::to_host() {
+  follows_ = false;
   PL_TRY_VOID(hooks_.before_table_update());
   train::to_host(compute_, state_.dense(), weights_.dense);
   train::to_host(compute_, state_.adam_m(), adam_m_);
@@ -454,6 +493,7 @@ template <typename T>
 std::span<const float> CudaEngine<T>::score(const features::Batch& batch) {
   const int s = static_cast<int>(submitted_ % kSlots);
   Slot& slot = at(s);
+  follows_ = false;
   slot.prepared.wait();
   ranker_->stage(batch, 0.0, slot.staged.data());
   device::copy_to_device(compute_, ranker_->slot_data(s), slot.staged.data(),

@@ -33,6 +33,7 @@ struct TrainConfig;
 struct StepResult {
   double loss = 0.0;
   StepOutcome outcome;
+  double idle_s = 0.0;  // that the GPU stood still before the step, waiting for its batch
 };
 
 class StepEngine : public Scorer {

@@ -58,7 +58,8 @@ struct Trainer::Impl {
   Result<void> settle(std::size_t left);
   Result<void> settle_one();
   Result<void> after_step();
-  Result<void> log_step(const UnderWay& step, const StepResult& result, double step_s);
+  Result<void> log_step(const UnderWay& step, const StepResult& result, double step_s,
+                        double exposed_s);
   void show(const UnderWay& step, double loss);
   Result<void> run_evaluation();
   Result<data::BatchPipeline::Fetched> fetch();
@@ -292,7 +293,6 @@ Result<void> Trainer::Impl::train_batch(data::BatchPipeline::Lease& lease, doubl
   counters.examples += batch.examples();
   counters.tokens += batch.tokens();
   loop_examples += batch.examples();
-  loop_wait_s += wait_s;
   lease.mark_trained();
   run.position = batches->offsets_to_commit();
   if (options.on_batch) options.on_batch(batch.dataset_row());
@@ -313,6 +313,9 @@ Result<void> Trainer::Impl::settle_one() {
   under_way.pop_front();
   const double step_s = seconds_since(std::max(step.start, settled_at));
   settled_at = Clock::now();
+  // A wait beside a step that the GPU is still computing holds nothing up.
+  const double exposed_s = device.cuda ? result.idle_s : step.wait_s;
+  loop_wait_s += exposed_s;
   auto& counters = run.counters;
   const bool applied = result.outcome.applied;
   counters.bad_in_a_row = applied ? 0 : counters.bad_in_a_row + 1;
@@ -324,7 +327,7 @@ Result<void> Trainer::Impl::settle_one() {
                     step.step, result.loss, result.outcome.grad_norm, counters.bad_in_a_row));
   }
   if (step.step % config.loop.log_every == 0 || !applied) {
-    PL_TRY_VOID(log_step(step, result, step_s));
+    PL_TRY_VOID(log_step(step, result, step_s, exposed_s));
   }
   show(step, result.loss);
   if (counters.bad_in_a_row >= config.loop.max_bad_steps) {
@@ -338,8 +341,8 @@ Result<void> Trainer::Impl::settle_one() {
   return {};
 }
 
-Result<void> Trainer::Impl::log_step(const UnderWay& step, const StepResult& result,
-                                     double step_s) {
+Result<void> Trainer::Impl::log_step(const UnderWay& step, const StepResult& result, double step_s,
+                                     double exposed_s) {
   nlohmann::json line;
   line["step"] = step.step;
   line["epoch"] = step.epoch;
@@ -351,10 +354,10 @@ Result<void> Trainer::Impl::log_step(const UnderWay& step, const StepResult& res
   line["grad_norm"] = result.outcome.grad_norm;
   line["applied"] = result.outcome.applied;
   line["step_ms"] = step_s * 1e3;
-  // What the loop waited for a batch in this step; what the batcher waited for readers, and the
-  // loop for saves, since the last line.
+  // What the loop, or the GPU, waited for a batch in this step; what the batcher waited for
+  // readers, and the loop for saves, since the last line.
   const auto blocks_ns = batches->block_waits().consumer_wait_ns;
-  line["wait_ms"] = {{"batches", step.wait_s * 1e3},
+  line["wait_ms"] = {{"batches", exposed_s * 1e3},
                      {"blocks", static_cast<double>(blocks_ns - logged_block_wait_ns) * 1e-6}};
   line["wait_ms"]["save"] = (saving->wait_s() - logged_save_wait_s) * 1e3;
   logged_block_wait_ns = blocks_ns;
