@@ -121,7 +121,8 @@ features::RowBlock random_rows(const features::Schema& schema, const features::B
         values.floats.push_back(static_cast<float>(rng.uniform(c, i)));
       } else if (column.element == features::Element::kMask) {
         // The bits that are set in all of four words.
-        std::uint64_t bits = ~std::uint64_t{0};
+        std::uint64_t bits = static_cast<int>(c) == schema.actions_column() ? schema.action_mask()
+                                                                            : ~std::uint64_t{0};
         for (std::uint64_t k = 0; k < 4; ++k) bits &= rng.bits(c, 4 * i + k);
         values.ints.push_back(static_cast<std::int64_t>(bits));
       } else {
