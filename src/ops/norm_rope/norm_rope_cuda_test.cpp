@@ -139,14 +139,13 @@ TEST_P(GpuNormRope, HasTheSameBitsAgain) {
   EXPECT_TRUE(same_bits(a.dscale, b.dscale));
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, GpuNormRope,
-                         ::testing::Values(Shape{0, 2, 32, 0}, Shape{1, 1, 16, 0},
-                                           Shape{7, 3, 16, 8}, Shape{129, 2, 128, 768},
-                                           Shape{67, 4, 128, 512}, Shape{33, 5, 64, 0},
-                                           Shape{65, 3, 48, 16}, Shape{17, 16, 64, 0},
-                                           Shape{5, 20, 128, 1024}, Shape{3, 16, 256, 8},
-                                           Shape{3, 64, 128, 0}, Shape{7001, 1, 32, 0},
-                                           Shape{4301, 3, 128, 0}));
+INSTANTIATE_TEST_SUITE_P(
+    Gpu, GpuNormRope,
+    ::testing::Values(Shape{0, 2, 32, 0}, Shape{1, 1, 16, 0}, Shape{7, 3, 16, 8},
+                      Shape{129, 2, 128, 768}, Shape{67, 4, 128, 512}, Shape{33, 5, 64, 0},
+                      Shape{65, 3, 48, 16}, Shape{17, 16, 64, 0}, Shape{5, 20, 128, 1024},
+                      Shape{3, 16, 256, 8}, Shape{3, 64, 128, 0}, Shape{7001, 1, 32, 0},
+                      Shape{4301, 3, 128, 0}, Shape{1703, 6, 128, 0}, Shape{601, 33, 64, 0}));
 
 class GpuNormRopeRows : public GpuNormRope {};
 

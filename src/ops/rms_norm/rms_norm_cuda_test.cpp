@@ -169,7 +169,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuRmsNorm,
                          ::testing::Values(Shape{0, 64}, Shape{1, 8}, Shape{7, 64}, Shape{129, 128},
                                            Shape{65, 256}, Shape{31, 264}, Shape{67, 512},
                                            Shape{33, 1024}, Shape{5, 1032}, Shape{3, 2560},
-                                           Shape{3, 8192}, Shape{9001, 24}, Shape{4301, 264}));
+                                           Shape{3, 8192}, Shape{9001, 24}, Shape{4301, 264},
+                                           Shape{1703, 776}, Shape{601, 1032}));
 
 class GpuRmsNormRows : public GpuRmsNorm {};
 
